@@ -15,22 +15,22 @@
 #include "api/trace.h"
 #include "audit/audit.h"
 #include "audit/suspicion.h"
+#include "base/str.h"
 #include "codec/json/json.h"
 #include "codec/json/json_read.h"
 #include "config/config.h"
 #include "http/server.h"
 #include "loop/workers.h"
 #include "provider/providers.h"
+#include "records/accounts.h"
 #include "records/policies.h"
 #include "records/secrets.h"
 #include "sandbox/manager.h"
 #include "sandbox/process.h"
 #include "store/store.h"
 
-#define API_DEFAULT_ORG "org-00000000-0000-4000-8000-000000000000"
 #define API_ANSWER_MAX (256u << 20) /* of a JSON answer; receipts with output are the largest */
 
-struct auth;
 struct registry;
 struct configs;
 struct agents;
@@ -56,7 +56,7 @@ struct api {
     struct policies *policies;
     struct server *server;
     const struct route_table *const *tables; /* one for each interface that is served; NULL ends them */
-    struct auth *auth;
+    struct accounts *accounts;
     struct suspicion *suspicion;
     struct trace *trace; /* NULL: off */
     struct secrets *secrets;
@@ -186,6 +186,9 @@ bool request_query_bool(struct request *rq, const char *name, bool *ret) MUST_CH
 /* An event of this request in the log. */
 uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome,
                        const char *detail);
+/* The same, about this organisation (NULL: the caller's), on its way to the disk before the answer is. */
+void request_audit_sync(const struct request *rq, const char *action, const char *org, const char *object,
+                        const char *outcome, const char *detail);
 void request_denied(struct request *rq, const char *message); /* the audit's event; the client is still there */
 /* A denial whose event has been written: it counts, and many of them are an event of their own. */
 void api_count_denial(struct api *api, const struct caller *caller, const char *org, const char *object);
@@ -203,6 +206,9 @@ const struct json_value *api_unknown_member(const struct json_value *object, con
 /* Every member is one of the names (NULL at the end); else the refusal was sent. */
 bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known) MUST_CHECK;
 
+/* The member `name`: text of at least one byte and no NUL; else, or without it (NULL), the refusal was sent. */
+bool api_name(struct request *rq, const struct json_value *name, char *out, size_t size) MUST_CHECK;
+
 void api_put(struct json *json, const char *key, const struct json_value *value); /* NULL: null */
 void api_put_text(struct json *json, const char *key, const char *text);          /* NULL: null */
 void api_put_time(struct json *json, const char *key, int64_t at_ns);             /* RFC 3339; 0: null */
@@ -216,29 +222,25 @@ const char *api_number(const char *text, char separator, uint64_t *ret);
 int api_signal(const struct json_value *value) MUST_CHECK; /* "TERM", "SIGTERM", 15; or -EINVAL */
 bool api_size(const struct json_value *object, const char *name, uint16_t *ret) MUST_CHECK; /* a member of 1 to 65535 */
 
-/* auth.c: keys and organisations, cached in memory, written through to the store */
-/* loads; makes the default organisation */
-int auth_create(struct api *api, struct auth **ret, struct brig_err *err) MUST_CHECK;
-void auth_destroy(struct auth *auth);
-/* Keys that were revoked or have expired some days ago are forgotten. */
-int auth_prune(struct auth *auth, struct brig_err *err) MUST_CHECK;
-/* Who is it? Returns 0 and *ret, or BRIG_E_UNAUTHENTICATED / _FORBIDDEN. key: text of a key, or NULL. */
-int auth_check(struct auth *auth, const struct exchange *x, const char *key, struct caller *ret,
+/* auth.c: who sends a request. Keys and organisations: records/accounts.h. */
+int auth_open(struct api *api, struct brig_err *err) MUST_CHECK; /* api->accounts */
+/* Returns 0 and *ret, or BRIG_E_UNAUTHENTICATED. key: text of a key, or NULL. */
+int auth_check(struct api *api, const struct exchange *x, const char *key, struct caller *ret,
                struct brig_err *err) MUST_CHECK;
-/* The caller acts for this organisation from now on, where there is one and the caller may choose (the socket, or a
- * key made with user_ids); otherwise nothing changes. */
-void auth_choose_org(struct auth *auth, const char *org, struct caller *caller);
-/* Settings of an organisation and of a key: JSON text, "{}" when there are none. Valid until they change. */
-const char *auth_org_doc(struct auth *auth, const char *id);
-const char *auth_key_doc(struct auth *auth, const char *id);
-/* One that only the socket can give: `user_ids`, `metrics` */
-bool auth_key_has(struct auth *auth, const char *id, const char *member);
 /* Do the lists of the organisation and the key allow a tool of this name? BRIG_E_FORBIDDEN "Tool '<n>' not allowed". */
 int auth_tool_allowed(struct api *api, const struct caller *caller, const char *name, struct brig_err *err) MUST_CHECK;
 /* May the caller bring along what runs of tools execute: packages, a directory, variables? Administrators, who write
  * the lists, always; others if the lists allow `run`. */
 int auth_may_bring(struct api *api, const struct caller *caller, struct brig_err *err) MUST_CHECK;
+/* The key that the path names, if it is of an organisation that the caller sees; NULL: the refusal was sent. */
+const struct object *request_key(struct request *rq);
 route_fn route_key_create, route_key_list, route_key_revoke, route_org_create, route_org_list, route_org_delete;
+
+/* Whose objects a caller sees: those of its organisation; the socket sees all. */
+static inline bool api_visible(const struct request *rq, const char *org_id)
+{
+    return rq->caller.socket || str_eq(rq->caller.org_id, org_id);
+}
 
 /* route_*.c */
 route_fn route_health, route_ready, route_metrics, route_version, route_openapi;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* denials.c: refusals of a right, as events of the audit log; many of one actor are an event of their own. */
+/* denials.c: changes and refusals as events of the audit log; many refusals of one actor are an event of their own. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,6 +7,21 @@
 #include "base/clock.h"
 
 #define OBJECT_MAX 255u /* of a path, in the audit log */
+
+void request_audit_sync(const struct request *rq, const char *action, const char *org, const char *object,
+                        const char *outcome, const char *detail)
+{
+    const struct audit_event event = {.action = action,
+                                      .actor = rq->caller.actor,
+                                      .org = org ? org : rq->caller.org_id,
+                                      .object = object,
+                                      .outcome = outcome,
+                                      .detail = detail,
+                                      .request_id = rq->caller.request_id,
+                                      .sync = true};
+
+    audit_add(rq->api->audit, &event, NULL, NULL);
+}
 
 void api_count_denial(struct api *api, const struct caller *caller, const char *org, const char *object)
 {

@@ -465,7 +465,7 @@ static bool check_lists(struct request *rq)
     return false;
 }
 
-static const char *key_of(const struct api *api, const struct http_head *head)
+static const char *key_text(const struct api *api, const struct http_head *head)
 {
     const char *field = http_field(head, "Authorization"), *key = NULL;
 
@@ -496,7 +496,7 @@ static void start(struct request *rq, const struct http_head *head, const struct
 
     rq->route = find_route(rq, head, target, &rq->adapter, allow, sizeof allow);
     bool open = rq->route && (rq->route->flags & ROUTE_OPEN);
-    if (auth_check(rq->api->auth, rq->x, key_of(rq->api, head), &rq->caller, &err) < 0 && !open) {
+    if (auth_check(rq->api, rq->x, key_text(rq->api, head), &rq->caller, &err) < 0 && !open) {
         request_fail(rq, &err);
         return;
     }

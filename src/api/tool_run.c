@@ -390,10 +390,10 @@ void running_go(struct running *running)
     struct run_ask *ask = &running->ask;
     const struct run_events events = {.output = running->stream ? on_output : NULL, .done = on_done, .ctx = running};
     struct brig_err err = {0};
-    int r = read_doc(auth_org_doc(rq->api->auth, rq->caller.org_id), &running->org_doc, &ask->org_doc, &err);
+    int r = read_doc(org_doc(rq->api->accounts, rq->caller.org_id), &running->org_doc, &ask->org_doc, &err);
 
     if (r == 0)
-        r = read_doc(auth_key_doc(rq->api->auth, rq->caller.key_id), &running->key_doc, &ask->key_doc, &err);
+        r = read_doc(key_doc(rq->api->accounts, rq->caller.key_id), &running->key_doc, &ask->key_doc, &err);
     ask->args = ask->args_json->raw;
     ask->args_len = ask->args_json->raw_len;
     if (r == 0)

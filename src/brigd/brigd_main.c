@@ -376,7 +376,7 @@ static void on_prune(struct loop_timer *timer)
     if (store_prune(d->api.store, now - (int64_t)(config->keep_runs_seconds * NS_PER_SEC), config->keep_runs_bytes,
                     now - day, NULL, NULL, NULL) < 0)
         log_line(LOG_WARN, "store", "retention could not be applied");
-    if (auth_prune(d->api.auth, &err) < 0)
+    if (accounts_prune(d->api.accounts, &err) < 0)
         log_line(LOG_WARN, "store", "keys that are over could not be removed: %s", err.message);
     (void)!loop_timer_set(d->api.loop, timer, clock_mono_ns() + 600 * NS_PER_SEC, NULL);
 }

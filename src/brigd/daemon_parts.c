@@ -122,7 +122,7 @@ int daemon_open(struct daemon_state *d, struct brig_err *err)
         r = policies_create(d->api.store, d->packages, &d->api.policies, err);
     if (r == 0)
         r = api_tools_open(&d->api, d->ring, d->state_dir, err);
-    return r == 0 ? auth_create(&d->api, &d->api.auth, err) : r;
+    return r == 0 ? auth_open(&d->api, err) : r;
 }
 
 void daemon_close(struct daemon_state *d)
@@ -137,11 +137,11 @@ void daemon_close(struct daemon_state *d)
     audit_close(d->api.audit);
     if (d->api.loop) /* its last head is on its way to the store */
         (void)!loop_run_once(d->api.loop, 0, NULL);
-    auth_destroy(d->api.auth);
     suspicion_destroy(d->api.suspicion);
     trace_destroy(d->api.trace);
     store_close(d->api.store);
-    policies_destroy(d->api.policies); /* the store calls back for what was on its way */
+    accounts_destroy(d->api.accounts); /* the store calls back for what was on its way */
+    policies_destroy(d->api.policies);
     secrets_destroy(d->api.secrets);
     api_tools_close(&d->api);
     keyring_destroy(d->ring);

@@ -171,7 +171,7 @@ static int put_all(struct buf *out, const struct api *api)
 
 void route_metrics(struct request *rq)
 {
-    const bool all = rq->caller.socket || auth_key_has(rq->api->auth, rq->caller.key_id, "metrics");
+    const bool all = rq->caller.socket || key_has(rq->api->accounts, rq->caller.key_id, "metrics");
     const char *org = all ? "" : rq->caller.org_id;
     AUTO_BUF struct buf out = BUF_INIT(16u << 20);
     int r = all ? put_all(&out, rq->api) : put_own(&out, rq->api, org);

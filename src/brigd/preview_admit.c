@@ -350,7 +350,7 @@ bool preview_handle(struct api *api, struct exchange *x)
         return true;
     }
     const char *key = http_field(head, "X-API-Key");
-    if (auth_check(api->auth, x, key, &rq->caller, &err) < 0 && key) {
+    if (auth_check(api, x, key, &rq->caller, &err) < 0 && key) {
         request_fail(rq, &err);
         return true;
     }

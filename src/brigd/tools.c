@@ -165,7 +165,7 @@ static void on_reloaded(void *ctx, const struct set *set, const struct brig_err 
 static void reload(struct api *api, const struct object *object)
 {
     const struct config *config = config_get(api->config);
-    struct caller caller = {.role = STORE_ROLE_ADMIN, .org_id = API_DEFAULT_ORG, .actor = "system"};
+    struct caller caller = {.role = STORE_ROLE_ADMIN, .org_id = ACCOUNTS_DEFAULT_ORG, .actor = "system"};
     struct set_build *build = NULL;
     struct brig_err err = {0};
 
@@ -187,12 +187,12 @@ int api_tools_ready(struct api *api, struct brig_err *err)
     static const struct json_value none = {.type = JSON_OBJECT, .raw = "{}", .raw_len = 2};
     const struct config *config = config_get(api->config);
     const struct pool_want want = {
-        .org_id = API_DEFAULT_ORG, .language = TOOL_PYTHON, .strict = config->tools_strict, .keep = true};
+        .org_id = ACCOUNTS_DEFAULT_ORG, .language = TOOL_PYTHON, .strict = config->tools_strict, .keep = true};
     struct brig_err failed = {0};
 
     /* Made once; Letta wrote it again at every start, and undid what had been changed. */
-    if (configs_put(api->configs, API_DEFAULT_ORG, "user-00000000-0000-4000-8000-000000000000", STANDING_SOCKET, NULL,
-                    "local", &none, true, on_default, api, &failed) < 0)
+    if (configs_put(api->configs, ACCOUNTS_DEFAULT_ORG, "user-00000000-0000-4000-8000-000000000000", STANDING_SOCKET,
+                    NULL, "local", &none, true, on_default, api, &failed) < 0)
         log_line(LOG_ERROR, "tools", "the default configuration: %s", failed.message);
     return config->tools_prewarm > 0 ? pool_prewarm(api->pool, &want, (unsigned)config->tools_prewarm, err) : 0;
 }

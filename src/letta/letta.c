@@ -2,7 +2,7 @@
 /*
  * letta.c: see letta.h. Two rules hold for all of these routes: what is refused names the field and never the value,
  * and whoever calls is judged by the key; the header user_id only chooses the organisation where the key may choose one
- * (auth_choose_org()).
+ * (caller_choose_org()).
  */
 #include "letta/letta.h"
 
@@ -90,7 +90,7 @@ static bool begin(struct request *rq)
         return false;
     }
     if (str_format(org, sizeof org, "org-%s", user + strlen("user-")) > 0)
-        auth_choose_org(rq->api->auth, org, &rq->caller);
+        caller_choose_org(rq->api->accounts, org, &rq->caller);
     return true;
 }
 

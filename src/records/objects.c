@@ -8,7 +8,8 @@
  * Invariants. What is in the lists is committed (objects_change.c puts it there), parsed and approved by its kind, and
  * never changes: a new version is a new node in the old one's place, so that a run may hold on to the tool it began
  * with. A row that does not load stops the start with its name: a tool that is there must not become one that is not
- * because a program is older than its data.
+ * because a program is older than its data. Only a kind with a table of its own can leave rows out
+ * (objects_table.take).
  */
 #include "records/objects.h"
 
@@ -25,7 +26,7 @@
 
 struct node *node_find(const struct objects *objects, const char *org, const char *id)
 {
-    return table_find(&objects->by_id, org, id);
+    return table_find(&objects->by_id, objects_scope(objects, org), id);
 }
 
 void node_release(struct node *node)
@@ -44,20 +45,26 @@ void node_release(struct node *node)
 int node_create(struct objects *objects, const struct object *like, char *text, size_t len, struct node **ret,
                 struct brig_err *err)
 {
-    struct node *node = mem_zalloc(sizeof *node);
+    size_t columns = objects->kind.table ? objects->kind.table->columns : 0;
+    struct node *node = mem_zalloc(sizeof *node + columns);
+    int r = 0;
 
     if (!node)
         return err_nomem(err);
     *node = (struct node){.objects = objects, .refs = 1, .public = *like};
     node->public.text = text;
     node->public.len = len;
-    int r = json_read(text, len, JSON_READ_VALUES, &node->doc, err);
-    if (r == 0 && json_root(node->doc)->type != JSON_OBJECT)
-        r = err_usage(err, "%s: must be an object", objects->kind.kind);
-    if (r == 0) {
-        node->public.json = json_root(node->doc);
-        r = objects->kind.loaded ? objects->kind.loaded(objects->kind.ctx, &node->public, err) : 0;
+    if (columns)
+        node->public.columns = memcpy(node + 1, like->columns, columns);
+    if (!columns || !str_eq(text, "{}")) {
+        r = json_read(text, len, JSON_READ_VALUES, &node->doc, err);
+        if (r == 0 && json_root(node->doc)->type != JSON_OBJECT)
+            r = err_usage(err, "%s: must be an object", objects->kind.kind);
+        if (r == 0)
+            node->public.json = json_root(node->doc);
     }
+    if (r == 0 && objects->kind.loaded)
+        r = objects->kind.loaded(objects->kind.ctx, &node->public, err);
     if (objects->kind.no_json) {
         node->public.json = NULL;
         json_doc_free(take_ptr(&node->doc));
@@ -152,32 +159,24 @@ void node_link(struct node *node, struct objects_org *org, struct node *old)
             before = before->prev;
     put_behind(org, &node->public, before);
     node->org = org;
-    table_add(&objects->by_id, &node->by_id, node->public.org_id, node->public.id, node);
+    const char *scope = objects_scope(objects, node->public.org_id);
+    table_add(&objects->by_id, &node->by_id, scope, node->public.id, node);
     if (node->key)
-        table_add(&objects->by_key, &node->by_key, node->public.org_id, node->key, node);
+        table_add(&objects->by_key, &node->by_key, scope, node->key, node);
 }
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-struct loading {
+struct objects_loading {
     struct objects *objects;
     struct brig_err *err;
     struct node **nodes;
     size_t n, cap;
 };
 
-static int load_row(void *ctx, const struct store_object *row)
+/* A node that is loaded waits in the list until all are there and can be sorted. */
+static int load_later(struct objects_loading *loading, struct node *node)
 {
-    struct loading *loading = ctx;
-    struct brig_err why = {0};
-    struct object like = {
-        .version = row->version, .created_at_ns = row->created_at_ns, .updated_at_ns = row->updated_at_ns};
-    struct node *node = NULL;
-    size_t len = strlen(row->doc);
-
-    if (str_copy(like.org_id, sizeof like.org_id, row->org_id) < 0 || str_copy(like.id, sizeof like.id, row->name) < 0)
-        return err_set(loading->err, BRIG_E_HOST, EBADMSG, "a row of %s has a name that is too long", row->kind);
-
     if (loading->n == loading->cap) {
         size_t cap = loading->cap ? loading->cap * 2 : 64;
         struct node **nodes = mem_realloc_array(loading->nodes, cap, sizeof(struct node *));
@@ -186,18 +185,64 @@ static int load_row(void *ctx, const struct store_object *row)
         loading->nodes = nodes;
         loading->cap = cap;
     }
-    char *text = mem_alloc(len + 1);
+    loading->nodes[loading->n++] = node;
+    return 0;
+}
+
+/* The rows of a table of its own come in their order, so nothing is kept of those that are not taken. */
+static int load_now(struct objects_loading *loading, struct node *node)
+{
+    struct objects_org *org = NULL;
+    int r = objects_org_get(loading->objects, node->public.org_id, &org);
+
+    if (r < 0)
+        return err_nomem(loading->err);
+    node_link(node, org, NULL);
+    return 0;
+}
+
+static bool take(const struct objects *objects, const struct object *row)
+{
+    const struct objects_kind *kind = &objects->kind;
+    bool room = objects_count(objects, row->org_id) < kind->per_org && objects->by_id.n < kind->table->total;
+
+    return kind->table->take(kind->ctx, row, room);
+}
+
+int objects_load(struct objects_loading *loading, const struct object *row)
+{
+    struct objects *objects = loading->objects;
+    struct brig_err why = {0};
+    struct node *node = NULL;
+
+    if (objects->kind.table && !take(objects, row))
+        return 0;
+    char *text = mem_strdup(row->text);
     if (!text)
         return err_nomem(loading->err);
-    memcpy(text, row->doc, len + 1);
-    int r = node_create(loading->objects, &like, text, len, &node, &why);
+    int r = node_create(objects, row, text, strlen(text), &node, &why);
     if (r < 0) {
         mem_free(text);
         return err_set(loading->err, why.code == BRIG_E_NOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, EBADMSG,
-                       "the row of %s %s of %s: %.200s", row->kind, row->name, row->org_id, why.message);
+                       "the row of %s %s of %s: %.200s", objects->kind.kind, row->id, row->org_id, why.message);
     }
-    loading->nodes[loading->n++] = node;
-    return 0;
+    r = objects->kind.table ? load_now(loading, node) : load_later(loading, node);
+    if (r < 0)
+        node_release(node);
+    return r;
+}
+
+static int load_row(void *ctx, const struct store_object *row)
+{
+    struct objects_loading *loading = ctx;
+    struct object like = {.version = row->version,
+                          .created_at_ns = row->created_at_ns,
+                          .updated_at_ns = row->updated_at_ns,
+                          .text = row->doc};
+
+    if (str_copy(like.org_id, sizeof like.org_id, row->org_id) < 0 || str_copy(like.id, sizeof like.id, row->name) < 0)
+        return err_set(loading->err, BRIG_E_HOST, EBADMSG, "a row of %s has a name that is too long", row->kind);
+    return objects_load(loading, &like);
 }
 
 /* The last first: they are taken from the end. */
@@ -209,7 +254,7 @@ static int from_the_last(const void *a, const void *b)
 }
 
 /* Two rows of one key cannot come from us: changes claim their keys. */
-static int link_loaded(struct loading *loading)
+static int link_loaded(struct objects_loading *loading)
 {
     struct objects *objects = loading->objects;
 
@@ -217,23 +262,23 @@ static int link_loaded(struct loading *loading)
         qsort(loading->nodes, loading->n, sizeof(struct node *), from_the_last);
     while (loading->n > 0) {
         struct node *node = loading->nodes[loading->n - 1];
-        struct objects_org *org = NULL;
         if (node->key && table_find(&objects->by_key, node->public.org_id, node->key))
             return err_set(loading->err, BRIG_E_HOST, EBADMSG, "%s %s of %s: another one has the same name",
                            objects->kind.kind, node->public.id, node->public.org_id);
-        int r = objects_org_get(objects, node->public.org_id, &org);
+        int r = load_now(loading, node);
         if (r < 0)
-            return err_nomem(loading->err);
+            return r;
         loading->n--;
-        node_link(node, org, NULL);
     }
     return 0;
 }
 
 static int load(struct objects *objects, struct brig_err *err)
 {
-    struct loading loading = {.objects = objects, .err = err};
-    int r = store_each_object(objects->store, objects->kind.kind, load_row, &loading, err);
+    struct objects_loading loading = {.objects = objects, .err = err};
+    const struct objects_table *table = objects->kind.table;
+    int r = table ? table->each(objects->store, &loading, err)
+                  : store_each_object(objects->store, objects->kind.kind, load_row, &loading, err);
 
     if (r == 0)
         r = link_loaded(&loading);
@@ -268,10 +313,13 @@ int objects_create(struct store *store, const struct objects_kind *kind, struct 
     return 0;
 }
 
-static void org_empty(struct objects_org *org)
+static void org_empty(struct objects_org *org, bool (*over)(void *ctx, const struct object *object), void *ctx)
 {
-    while (org->first) {
-        struct node *node = (struct node *)org->first;
+    for (struct object *object = org->first, *next; object; object = next) {
+        struct node *node = (struct node *)object;
+        next = object->next;
+        if (over && !over(ctx, object))
+            continue;
         node_unlink(node);
         node_release(node);
     }
@@ -284,7 +332,7 @@ void objects_destroy(struct objects *objects)
     for (size_t i = 0; objects->orgs.slots && i < objects->orgs.n_slots; i++)
         while (objects->orgs.slots[i]) {
             struct objects_org *org = objects->orgs.slots[i]->thing;
-            org_empty(org);
+            org_empty(org, NULL, NULL);
             table_remove(&objects->orgs, &org->link);
             mem_free(org);
         }
@@ -302,11 +350,20 @@ void objects_forget_org(struct objects *objects, const char *org_id)
 
     if (!org)
         return;
-    org_empty(org);
+    org_empty(org, NULL, NULL);
     if (org->changes == 0) { /* else a write that the store refuses for want of the organisation comes back to it */
         table_remove(&objects->orgs, &org->link);
         mem_free(org);
     }
+}
+
+void objects_forget_if(struct objects *objects, const char *org_id,
+                       bool (*over)(void *ctx, const struct object *object), void *ctx)
+{
+    for (size_t i = 0; i < objects->orgs.n_slots; i++)
+        for (const struct table_link *link = objects->orgs.slots[i]; link; link = link->next)
+            if (!org_id[0] || str_eq(link->first, org_id))
+                org_empty(link->thing, over, ctx);
 }
 
 /* ---- looking ------------------------------------------------------------------------------------------ */
@@ -320,7 +377,7 @@ const struct object *objects_find(const struct objects *objects, const char *org
 
 const struct object *objects_by_key(const struct objects *objects, const char *org, const char *key)
 {
-    const struct node *node = table_find(&objects->by_key, org, key);
+    const struct node *node = table_find(&objects->by_key, objects_scope(objects, org), key);
 
     return node ? &node->public : NULL;
 }
@@ -353,6 +410,14 @@ size_t objects_count(const struct objects *objects, const char *org)
     const struct objects_org *found = objects_org_find(objects, org);
 
     return found ? found->count : 0;
+}
+
+size_t objects_expected(const struct objects *objects, const char *org, size_t *ret_bytes)
+{
+    const struct objects_org *found = objects_org_find(objects, org);
+
+    *ret_bytes = found ? found->bytes + found->bytes_coming : 0;
+    return found ? found->count + found->coming : 0;
 }
 
 void objects_each(const struct objects *objects, bool (*each)(void *ctx, const struct object *object), void *ctx)

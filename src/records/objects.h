@@ -29,6 +29,7 @@ struct object {
     size_t len;
     const struct json_value *json; /* of it; NULL after loaded() with objects_kind.no_json */
     void *extra;                   /* the owner's: compiled schema and the like (objects_kind.loaded) */
+    void *columns;                 /* of a kind with a table of its own (objects_kind.table); NULL */
     struct object *next, *prev;    /* private: of its organisation, oldest first (created_at, id), or by id */
 };
 
@@ -50,7 +51,27 @@ struct objects_kind {
     /* After each commit, before its done: either may be NULL. Not for objects_forget_org(). */
     void (*changed)(void *ctx, const struct object *before, const struct object *after);
     void *ctx;
+    const struct objects_table *table; /* NULL: the table `objects` */
 };
+
+/*
+ * A kind whose rows have a table of their own (keys, organisations). A row has columns beside its document: a struct of
+ * `columns` bytes that a new version takes over from the one before. Ids, and what key() says, are unique over all
+ * organisations: objects_find() and objects_by_key() ignore the organisation. The document "{}" has no json.
+ */
+struct objects_loading;
+struct objects_table {
+    size_t columns;
+    size_t total; /* most of them in all organisations together: BRIG_E_LIMIT past it */
+    /* Calls objects_load() for every row, by organisation, the oldest of each first. */
+    int (*each)(struct store *store, struct objects_loading *loading, struct brig_err *err);
+    int (*put)(struct store *store, const struct object *object, store_done_fn *done, void *ctx, struct brig_err *err);
+    int (*remove)(struct store *store, const char *id, store_done_fn *done, void *ctx, struct brig_err *err);
+    /* Is this row taken at the start? Without room the answer must be no. */
+    bool (*take)(void *ctx, const struct object *row, bool room);
+};
+/* text is copied, columns too. Returns 0 for a row that is not taken. */
+int objects_load(struct objects_loading *loading, const struct object *row) MUST_CHECK;
 
 int objects_create(struct store *store, const struct objects_kind *kind, struct objects **ret,
                    struct brig_err *err) MUST_CHECK; /* loads */
@@ -62,6 +83,8 @@ const struct object *objects_last(const struct objects *objects, const char *org
 /* The first whose id is greater, of a kind whose lists are by id; after NULL: the first. */
 const struct object *objects_after(const struct objects *objects, const char *org, const char *after);
 size_t objects_count(const struct objects *objects, const char *org);
+/* The same with those that are being written; and the bytes of all their documents. */
+size_t objects_expected(const struct objects *objects, const char *org, size_t *ret_bytes);
 /* Makes or replaces. doc: copied. expect_version: 0 any; else BRIG_E_CONFLICT when it is another by then. done after
  * the commit; the object as it now is. */
 typedef void objects_done_fn(void *ctx, const struct object *object, const struct brig_err *err);
@@ -81,6 +104,7 @@ struct objects_change {
     const char *org, *id;
     uint64_t expect_version;
     bool keep_time;        /* updated_at of what is there stays */
+    const void *columns;   /* of a new one, in a kind with a table of its own; stays as long as make_ctx */
     objects_make_fn *make; /* NULL: it is deleted */
     void (*end)(void *make_ctx);
     void *make_ctx;
@@ -102,6 +126,10 @@ void objects_each(const struct objects *objects, bool (*each)(void *ctx, const s
 const struct object *object_hold(const struct object *object);
 void object_release(const struct object *object); /* takes NULL */
 void objects_forget_org(struct objects *objects, const char *org);
+/* Removes from memory those for which over() is true, of one organisation or ("") of all. The store does the same by a
+ * statement of its own. */
+void objects_forget_if(struct objects *objects, const char *org, bool (*over)(void *ctx, const struct object *object),
+                       void *ctx);
 /* "<prefix>-<uuid4>" */
 int objects_new_id(const char *prefix, char out[128]) MUST_CHECK;
 /* The letter of specs: ^<prefix>-<uuid4 of version 4>$ */

@@ -26,7 +26,8 @@ struct change {
     char org_id[64], id[128];
     uint64_t expect;
     bool keep_time;
-    uint64_t after;        /* of a new one: the version of the one whose deletion it waited for */
+    uint64_t after; /* of a new one: the version of the one whose deletion it waited for */
+    const void *columns;
     objects_make_fn *make; /* NULL: a deletion */
     void (*end)(void *make_ctx);
     void *make_ctx;
@@ -72,8 +73,9 @@ static int check_key(const struct change *change, const struct node *node, struc
 
     if (!node->key)
         return 0;
-    const struct node *other = table_find(&objects->by_key, change->org_id, node->key);
-    const struct change *coming = table_find(&objects->claims, change->org_id, node->key);
+    const char *scope = objects_scope(objects, change->org_id);
+    const struct node *other = table_find(&objects->by_key, scope, node->key);
+    const struct change *coming = table_find(&objects->claims, scope, node->key);
     if ((other && !str_eq(other->public.id, change->id)) || (coming && coming != change))
         return err_set(err, BRIG_E_CONFLICT, EEXIST, "%s: %.120s is the name of another one", objects->kind.kind,
                        node->key);
@@ -82,8 +84,12 @@ static int check_key(const struct change *change, const struct node *node, struc
 
 static int check_count(const struct change *change, const struct objects_org *org, struct brig_err *err)
 {
-    const struct objects_kind *kind = &change->objects->kind;
+    const struct objects *objects = change->objects;
+    const struct objects_kind *kind = &objects->kind;
 
+    if (kind->table && objects->by_id.n + objects->coming >= kind->table->total)
+        return err_set(err, BRIG_E_LIMIT, 0, "there are %zu %s already, and no more than that are kept",
+                       kind->table->total, kind->many);
     if (org->count + org->coming < kind->per_org)
         return 0;
     return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu %s%s", kind->per_org, kind->many ? "" : "of ",
@@ -121,6 +127,7 @@ static int reserve(struct change *change, const struct node *old, size_t len, st
     org->changes++;
     org->bytes_coming += more;
     org->coming += change->is_new;
+    change->objects->coming += change->is_new;
     return 0;
 }
 
@@ -153,6 +160,7 @@ static void leave(struct change *change)
         change->org->changes--;
         change->org->bytes_coming -= change->bytes;
         change->org->coming -= change->is_new;
+        change->objects->coming -= change->is_new;
     }
     change->org = NULL;
 }
@@ -165,8 +173,11 @@ static int write_row(struct change *change, const struct object *object, struct 
                                .created_at_ns = object->created_at_ns,
                                .updated_at_ns = object->updated_at_ns,
                                .doc = object->text};
+    const struct objects_table *table = change->objects->kind.table;
     int r = str_copy(row.kind, sizeof row.kind, change->objects->kind.kind);
 
+    if (table)
+        return table->put(change->objects->store, object, on_committed, change, err);
     if (r == 0)
         r = str_copy(row.org_id, sizeof row.org_id, change->org_id);
     if (r == 0)
@@ -191,6 +202,7 @@ static int make_node(struct change *change, struct node *old, struct node **ret,
     if (r < 0)
         return r;
     describe(change, old, &like);
+    like.columns = old ? old->public.columns : (void *)(uintptr_t)change->columns; /* copied */
     char *text = buf_take(&doc, &len);
     if (!text)
         return err_nomem(err);
@@ -210,9 +222,11 @@ static int begin(struct change *change, struct brig_err *err)
         if (!old)
             return err_set(err, BRIG_E_NOT_FOUND, 0, "%s %.100s not found", objects->kind.kind, change->id);
         int r = check_version(change, old, err);
-        return r < 0 ? r
-                     : store_delete_object(objects->store, objects->kind.kind, change->org_id, change->id, on_committed,
-                                           change, err);
+        if (r < 0)
+            return r;
+        return objects->kind.table ? objects->kind.table->remove(objects->store, change->id, on_committed, change, err)
+                                   : store_delete_object(objects->store, objects->kind.kind, change->org_id, change->id,
+                                                         on_committed, change, err);
     }
     int r = check_version(change, old, err);
     if (r == 0)
@@ -223,7 +237,7 @@ static int begin(struct change *change, struct brig_err *err)
         r = check_key(change, node, err);
     if (r == 0) {
         if (node->key)
-            table_add(&objects->claims, &change->claim, change->org_id, node->key, change);
+            table_add(&objects->claims, &change->claim, objects_scope(objects, change->org_id), node->key, change);
         r = write_row(change, &node->public, err);
     }
     if (r < 0) {
@@ -332,6 +346,7 @@ int objects_change(struct objects *objects, const struct objects_change *want, s
     *change = (struct change){.objects = objects,
                               .expect = want->expect_version,
                               .keep_time = want->keep_time,
+                              .columns = want->columns,
                               .make = want->make,
                               .end = want->end,
                               .make_ctx = want->make_ctx,
@@ -401,7 +416,7 @@ int objects_put(struct objects *objects, const char *org, const char *id, const 
 
 int objects_id_for(const struct objects *objects, const char *org, const char *key, const char *prefix, char out[128])
 {
-    const struct change *coming = table_find(&objects->claims, org, key);
+    const struct change *coming = table_find(&objects->claims, objects_scope(objects, org), key);
     const struct object *there = objects_by_key(objects, org, key);
 
     if (coming || there)

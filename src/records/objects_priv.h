@@ -25,18 +25,26 @@ struct node {
     const char *key;         /* or NULL */
     unsigned refs;
     struct table_link by_id, by_key;
+    /* the columns follow */
 };
 
 struct objects {
     struct store *store;
     struct objects_kind kind;
     struct table orgs; /* (id, "") to struct objects_org: stays once it is there, empty or not, until it is forgotten */
-    struct table by_id;  /* (organisation, id) to struct node */
-    struct table by_key; /* (organisation, key) to struct node */
+    struct table by_id;  /* (scope, id) to struct node: objects_scope() */
+    struct table by_key; /* (scope, key) to struct node */
     /* (organisation, id) to the struct change that is being written; others of the same id wait behind it */
     struct table active;
-    struct table claims; /* (organisation, key) to the same, for what it will be called */
+    struct table claims; /* (scope, key) to the same, for what it will be called */
+    size_t coming;       /* new ones that are being written, in all organisations */
 };
+
+/* Where an id or a key is unique: in the organisation, or ("") everywhere. */
+static inline const char *objects_scope(const struct objects *objects, const char *org)
+{
+    return objects->kind.table ? "" : org;
+}
 
 struct node *node_find(const struct objects *objects, const char *org, const char *id);
 /* Parsed, and approved by the kind. like: ids, version and times. text: taken over when this succeeds. */

@@ -46,6 +46,7 @@ struct store_org {
     const char *doc; /* quotas and settings; JSON object */
 };
 enum store_role { STORE_ROLE_ADMIN, STORE_ROLE_USER, STORE_ROLE_READ_ONLY, STORE_ROLE_MAX };
+extern const char *const store_role_names[]; /* as they stand in the data base */
 struct store_key {
     char id[64]; /* key-<uuid4> */
     char org_id[64];

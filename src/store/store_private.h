@@ -109,8 +109,6 @@ const struct store_ops *store_ops_for(const char *url); /* store.c; NULL: no suc
 typedef int read_fn(const struct store_ops *ops, struct store_conn *conn, void *ctx, struct brig_err *err);
 int with_reader(struct store *store, read_fn *fn, void (*reset)(void *ctx), void *ctx, struct brig_err *err) MUST_CHECK;
 
-extern const char *const store_role_names[]; /* as they stand in the data base */
-
 /* store_doc.c: the document of a run that nobody will end, with an outcome and an end. */
 int store_doc_close(const char *doc, const char *cause, int64_t ended_at_ns, struct buf *out) MUST_CHECK;
 

@@ -38,6 +38,9 @@ class StoreOnPostgres(unittest.TestCase):
     def test_secrets(self):
         self.run_unit("test_secrets", 15)
 
+    def test_accounts(self):
+        self.run_unit("test_accounts", 6)
+
     def test_tool_objects(self):
         self.run_unit("test_tool_objects", 8)
 

@@ -80,15 +80,7 @@ static void decide(struct request *rq, bool yes)
         request_fail(rq, &err);
         return;
     }
-    const struct audit_event event = {.action = yes ? "run.approve" : "run.deny",
-                                      .actor = rq->caller.actor,
-                                      .org = rq->caller.org_id,
-                                      .object = rq->arg[0],
-                                      .outcome = "ok",
-                                      .detail = reason ? reason->string : "",
-                                      .request_id = rq->caller.request_id,
-                                      .sync = true};
-    audit_add(rq->api->audit, &event, NULL, NULL);
+    request_audit_sync(rq, yes ? "run.approve" : "run.deny", NULL, rq->arg[0], "ok", reason ? reason->string : "");
     request_status(rq, 204);
 }
 

@@ -118,16 +118,8 @@ struct change {
 static void audit_change(const struct change *change, const char *action, const char *detail)
 {
     const struct request *rq = change->rq;
-    const struct audit_event event = {.action = action,
-                                      .actor = rq->caller.actor,
-                                      .org = rq->caller.org_id,
-                                      .object = change->name,
-                                      .outcome = "ok",
-                                      .detail = detail,
-                                      .request_id = rq->caller.request_id,
-                                      .sync = true};
 
-    audit_add(rq->api->audit, &event, NULL, NULL);
+    request_audit_sync(rq, action, NULL, change->name, "ok", detail);
 }
 
 static void on_put(void *ctx, const struct object *named, const struct brig_err *failed)

@@ -110,16 +110,8 @@ static void rotated(struct rotating *rotating, const struct brig_err *err)
     struct request *rq = rotating->rq;
     AUTO_BUF struct buf out = BUF_INIT(4096);
     struct json json = JSON_INIT(&out);
-    const struct audit_event event = {.action = "secret.rotate",
-                                      .actor = rq->caller.actor,
-                                      .org = rq->caller.org_id,
-                                      .object = "",
-                                      .outcome = err ? "failed" : "ok",
-                                      .detail = "",
-                                      .request_id = rq->caller.request_id,
-                                      .sync = true};
 
-    audit_add(rq->api->audit, &event, NULL, NULL);
+    request_audit_sync(rq, "secret.rotate", NULL, "", err ? "failed" : "ok", "");
     json_object(&json);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         json_key(&json, names[i]), json_u64(&json, rotating->resealed[i]);

@@ -96,17 +96,9 @@ static void on_written(void *ctx, const struct object *object, const struct brig
 {
     struct writing *writing = ctx;
     struct request *rq = writing->rq;
-    const struct audit_event event = {.action = writing->action,
-                                      .actor = rq->caller.actor,
-                                      .org = rq->caller.org_id,
-                                      .object = writing->name,
-                                      .outcome = err ? "failed" : "ok",
-                                      .detail = "",
-                                      .request_id = rq->caller.request_id,
-                                      .sync = true};
 
     (void)object;
-    audit_add(rq->api->audit, &event, NULL, NULL);
+    request_audit_sync(rq, writing->action, NULL, writing->name, err ? "failed" : "ok", "");
     if (err)
         request_fail(rq, err);
     else if (writing->status == 204)

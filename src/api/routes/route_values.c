@@ -164,15 +164,7 @@ void route_agent_reveal(struct request *rq)
         return;
     int r = agent_secrets(rq->api->agents, agent, reveal_one, &revealing, &err);
     snprintf(object, sizeof object, "%s/%.100s", agent->id, rq->arg[1]);
-    const struct audit_event event = {.action = "variable.reveal",
-                                      .actor = rq->caller.actor,
-                                      .org = rq->caller.org_id,
-                                      .object = object,
-                                      .outcome = revealing.found ? "ok" : "failed",
-                                      .detail = "",
-                                      .request_id = rq->caller.request_id,
-                                      .sync = true};
-    audit_add(rq->api->audit, &event, NULL, NULL);
+    request_audit_sync(rq, "variable.reveal", NULL, object, revealing.found ? "ok" : "failed", "");
     if (r < 0 && !revealing.found) {
         if (!err.code)
             (void)err_set(&err, BRIG_E_HOST, -r, "the secret cannot be read");
@@ -204,15 +196,7 @@ void route_variable_reveal(struct request *rq)
         return;
     }
     int r = variable_reveal(rq->api->configs, object, &value, &len, &err);
-    const struct audit_event event = {.action = "variable.reveal",
-                                      .actor = rq->caller.actor,
-                                      .org = rq->caller.org_id,
-                                      .object = object->id,
-                                      .outcome = r < 0 ? "failed" : "ok",
-                                      .detail = "",
-                                      .request_id = rq->caller.request_id,
-                                      .sync = true};
-    audit_add(rq->api->audit, &event, NULL, NULL);
+    request_audit_sync(rq, "variable.reveal", NULL, object->id, r < 0 ? "failed" : "ok", "");
     if (r < 0) {
         request_fail(rq, &err);
         return;

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route_orgs.c: organisations: made, listed and deleted by the socket's administrator. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "base/err.h"
+#include "base/str.h"
+
+static void org_json(const struct object *org, struct json *json)
+{
+    json_object(json);
+    api_put_text(json, "id", org->id);
+    api_put_text(json, "name", org_of(org)->name);
+    api_put_time(json, "created_at", org->created_at_ns);
+    json_end(json);
+}
+
+static void on_org_stored(void *ctx, const struct object *org, const struct brig_err *failed)
+{
+    struct request *rq = ctx;
+    AUTO_BUF struct buf out = BUF_INIT(4096);
+    struct json json = JSON_INIT(&out);
+
+    if (failed) {
+        request_fail(rq, failed);
+        return;
+    }
+    request_audit(rq, "org.create", org->id, "ok", org_of(org)->name);
+    org_json(org, &json);
+    request_json(rq, 201, &json);
+}
+
+void route_org_create(struct request *rq)
+{
+    static const char *const known[] = {"name", NULL};
+    char name[sizeof((struct org *)0)->name];
+    struct brig_err err;
+
+    if (api_only_members(rq, rq->json, known) && api_name(rq, json_get(rq->json, "name"), name, sizeof name) &&
+        org_create(rq->api->accounts, name, on_org_stored, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+void route_org_list(struct request *rq)
+{
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    request_list_begin(&json, "orgs");
+    for (const struct object *org = org_first(rq->api->accounts); org; org = org->next)
+        org_json(org, &json);
+    request_list_end(rq, &json);
+}
+
+static void cut_keys(struct request *rq, const char *org)
+{
+    for (const struct object *key = key_first(rq->api->accounts, org); key; key = key->next)
+        server_cut(rq->api->server, key->id, rq->x);
+}
+
+static void on_org_deleted(void *ctx, const struct object *org, const struct brig_err *failed)
+{
+    struct request *rq = ctx;
+
+    if (failed) {
+        request_fail(rq, failed);
+        return;
+    }
+    request_audit(rq, "org.delete", org->id, "ok", org_of(org)->name);
+    secrets_forget_org(rq->api->secrets, org->id);
+    policies_forget_org(rq->api->policies, org->id);
+    api_tools_forget_org(rq->api, org->id);
+    cut_keys(rq, org->id); /* one that was on its way when the deletion began */
+    org_forget(rq->api->accounts, org->id);
+    request_status(rq, 204);
+}
+
+/* Its keys die with it; sandboxes must be gone before. */
+void route_org_delete(struct request *rq)
+{
+    const struct object *org = org_find(rq->api->accounts, rq->arg[0]);
+    struct brig_err err;
+
+    if (!org) {
+        request_refuse(rq, BRIG_E_NOT_FOUND, "organisation %.64s not found", rq->arg[0]);
+        return;
+    }
+    if (str_eq(org->id, ACCOUNTS_DEFAULT_ORG)) {
+        request_refuse(rq, BRIG_E_CONFLICT, "the first organisation stays");
+        return;
+    }
+    for (const struct sbox *s = manager_first(rq->api->manager); s; s = sbox_next(s))
+        if (str_eq(sbox_org(s), org->id)) {
+            request_refuse(rq, BRIG_E_CONFLICT, "organisation %s has sandboxes; delete them first", org->id);
+            return;
+        }
+    if (org_delete(rq->api->accounts, org->id, on_org_deleted, rq, &err) < 0)
+        request_fail(rq, &err);
+    else
+        cut_keys(rq, org->id);
+}
