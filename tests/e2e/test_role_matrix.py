@@ -12,11 +12,12 @@ import http.client
 import json
 import os
 import re
+import tempfile
 import unittest
 from collections import namedtuple
 from urllib.parse import quote
 
-from helpers import wait_until
+from helpers import PATIENCE, wait_until
 from service import DEFAULT_ORG, ServiceTest, UnixConnection
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -39,10 +40,15 @@ SCHEMA = {"name": "f", "description": "Says yes.", "parameters": {"type": "objec
 
 class Matrix(ServiceTest):
     maxDiff = None
-    CONFIG = "[secrets]\ninsecure_plaintext = true\n[server]\nmax_connections = 4096\n"
 
     @classmethod
     def setUpClass(cls):
+        # What a body asks to be installed fails at once and on every machine: no wheels, and a port that npm refuses.
+        wheels = tempfile.TemporaryDirectory(prefix="brig-wheels-")
+        cls.addClassCleanup(wheels.cleanup)
+        os.chmod(wheels.name, 0o755)
+        cls.CONFIG = ("[secrets]\ninsecure_plaintext = true\n[server]\nmax_connections = 4096\n"
+                      f'[tools]\nfind_links = "{wheels.name}"\nnpm_registry = "http://nowhere.test:99999/"\n')
         super().setUpClass()
         cls.spec = cls.d.ask("GET", "/v1/openapi.json").json
         # The parameters that all operations of a path have.
@@ -156,8 +162,8 @@ class Matrix(ServiceTest):
 
     def answer(self, caller, method, path, body=None, operation=None):
         """The status, and what a refusal says: other answers may not end."""
-        c = UnixConnection(self.d.socket) if caller == "socket" else http.client.HTTPConnection("127.0.0.1",
-                                                                                                self.d.port, timeout=30)
+        c = (UnixConnection(self.d.socket) if caller == "socket"
+             else http.client.HTTPConnection("127.0.0.1", self.d.port, timeout=PATIENCE))
         wants = operation or {}
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         headers = {} if body is None else {"Content-Type": kind}

@@ -104,6 +104,8 @@ class SandboxRoles(ServiceTest):
                     self.d.ask("POST", "/v1/runs", {"sandbox": gift, "process": say}).json["id"],
                     self.d.ask("POST", "/v1/run", {"command": say["argv"], "sandbox_id": box}).json["id"]]
             for run in runs:
+                wait_until("its receipt is kept",
+                           lambda run=run: self.d.ask("GET", f"/v1/runs/{run}", key=admin).status == 200)
                 with self.subTest(gift=gift, run=runs.index(run)):
                     self.unread(run, self.user, reader)
                     self.assertEqual(self.d.ask("GET", f"/v1/runs/{run}", key=admin).json["id"], run)

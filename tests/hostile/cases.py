@@ -210,7 +210,8 @@ RESOURCES = (
          off=("uid_range",), alone=True),
     Case("R12", "no-newline flood", scenario="output_flood", why=ENGINE, alone=True),
     Case("R12-kill", "output-limit kills", scenario="output_kill", why=ENGINE, alone=True),
-    Case("R13", "cpu-spin threads", probe=("R13", "3", "4", "50"), flags=("-c", "0.5", "--timeout", "@60"),
+    # few percent and many threads: without the limit they get more, however many others want the processors
+    Case("R13", "cpu-spin threads", probe=("R13", "3", "16", "10"), flags=("-c", "0.1", "--timeout", "@60"),
          needs=("cpu",), off=("cpu",), alone=True),
     Case("R13-time", "cpu-time kills", probe=("R13", "600", "2"), flags=("--cpu-time", "1s", "--timeout", "@20"),
          expect={"*": Expect(("cpu-limit",), None, 137, lines=False),

@@ -573,6 +573,8 @@ class Harness:
             "HOSTILE_RO_FILE": "/probe/host.txt",
             "HOSTILE_HOST_FILE": f"{self.share}/host.txt",
             "HOSTILE_HOST_DIR": self.share,
+            "HOSTILE_HOST_HOME": f"{mode.dir}/home",
+            "HOSTILE_HOST_WORK": f"{mode.dir}/work",
             "HOSTILE_SOCKET": self.socket_path,
             "HOSTILE_ABSTRACT": self.canaries.abstract,
             "HOSTILE_TCP_PORT": str(self.canaries.tcp_port),

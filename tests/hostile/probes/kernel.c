@@ -350,10 +350,17 @@ static void p29_core_dump(int argc, char **argv)
 static void p32_landlock(int argc, char **argv)
 {
     char from[PATH_MAX], to[PATH_MAX];
+    /* The host's last: two places on one file system, where /tmp may be one of its own. */
+    const char *places[16] = {NULL};
+    size_t n = 0;
     (void)argc, (void)argv;
 
-    for (const char *const *a = writable_dirs; *a; a++) {
-        for (const char *const *b = writable_dirs; *b; b++) {
+    for (const char *const *d = writable_dirs; *d && n < ARRAY_LEN(places) - 3; d++)
+        places[n++] = *d;
+    places[n++] = given("HOSTILE_HOST_HOME");
+    places[n++] = given("HOSTILE_HOST_WORK");
+    for (const char **a = places; *a; a++) {
+        for (const char **b = places; *b; b++) {
             if (a == b || access(*a, W_OK) < 0 || access(*b, W_OK) < 0)
                 continue;
             snprintf(from, sizeof(from), "%s/ll-%d", *a, getpid());
