@@ -8,14 +8,13 @@ What it runs, in this order, each kind found by its place in the tree (ids are t
   replay   BUILD/tests/fuzz/replay_*        over tests/fuzz/corpus/NAME/*              replay:NAME
   lint     tests/lint/test_*.py             unittest, over the sources                 lint:test_x.py:Class.test
   e2e      tests/e2e/test_*.py              unittest, against an installed copy        e2e:test_x.py:Class.test
-  hostile  tests/hostile/run.py             a driver of its own, run alone             hostile:CASE
+  hostile  tests/hostile/run.py             a driver of its own                        hostile:CASE
   compat   tests/compat/test_*.py           by `make test-compat` only                 compat:test_x.py:Class.test
   repro    tests/repro/test_*.py            by `make test-reproducible` only           repro:test_x.py:Class.test
 
-unit and replay come first, more at once than there are cores, since many of them wait.  The rest runs in lanes side by
-side, each in a cgroup of its own, one test at a time in each (tests/lanes.py): in the first the tests that look for
-what a run of the jail left behind, then hostile; the others share those of the service and all that needs no sandbox,
-the longest first.
+unit and replay begin at once, several side by side, since many of them wait.  The rest runs beside them in lanes, each
+in a cgroup of its own, one test at a time in each, the longest modules first (tests/lanes.py).  Where there are no
+lanes, the rest follows.
 
 Every test has a time limit (a unittest class may set LIMIT_SECONDS) as for a quiet machine; SLACK times that long the
 driver waits.  A test that hangs is killed with its process group, counted, and the rest of its module goes on.  All of
@@ -322,7 +321,7 @@ def read_events(fd, kind):
                 return
 
 
-def run_module(kind, path, patterns, env, report):
+def run_module(kind, path, env, patterns, report):
     """One unittest module in a child; after a test that hung or crashed, the rest of it in another child."""
     prefix, done = f"{kind}:{path.name}", set()
     while True:
@@ -375,7 +374,7 @@ def read_lines(stream, too_quiet):
         yield raw
 
 
-def run_hostile(name, build, patterns, env, report):
+def run_hostile(name, env, build, patterns, report):
     """Streams the output of tests/hostile/NAME.py and adds up its last line."""
     path, start, last, skips = HERE / f"hostile/{name}.py", time.monotonic(), "", []
     report.line(f"hostile, {name}")
@@ -482,14 +481,9 @@ def find_programs(args, build, report):
 
 
 def find_modules(args):
-    """The unittest modules: [(kind, path)], and those of them that the lanes after the first share, the longest
-    first."""
-    modules = [(kind, path) for kind in ("lint", "e2e", *ON_DEMAND) if kind in kinds_of(args)
-               for path in sorted((HERE / kind).glob("test_*.py")) if may_match(kind, path.name, args.patterns)]
-    if not lanes.possible():
-        return modules, []
-    shared = [m for m in modules if lanes.is_shared(f"{m[0]}:{m[1].name}")]
-    return modules, lanes.longest_first(shared, lambda m: f"{m[0]}:{m[1].name}")
+    """The unittest modules: [(kind, path)]."""
+    return [(kind, path) for kind in ("lint", "e2e", *ON_DEMAND) if kind in kinds_of(args)
+            for path in sorted((HERE / kind).glob("test_*.py")) if may_match(kind, path.name, args.patterns)]
 
 
 def find_hostile(args):
@@ -499,58 +493,66 @@ def find_hostile(args):
     return wanted if runs else None
 
 
-def run_programs(work, env, patterns, report):
+def run_programs(work, at_once, env, patterns, report):
     def one(how, path):
         how(path, env, patterns, report)
         report.ended(f"{how.__name__[4:]}:{path.name}")
 
     work = lanes.longest_first(work, lambda w: f"{w[0].__name__[4:]}:{w[1].name}")
-    with concurrent.futures.ThreadPoolExecutor((os.cpu_count() or 1) * lanes.PROGRAMS_PER_CORE) as pool:
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         for job in [pool.submit(one, how, path) for how, path in work]:
             job.result()
 
 
+def run_lanes(jobs, count, env, report):
+    """jobs: [(name, function of an environment)]; each runs in the first lane that is free.  Without a count, one after
+    the other."""
+    queue = collections.deque(lanes.longest_first(jobs, lambda job: job[0]) if count else jobs)
+
+    def run_lane(lane, lane_env):
+        while True:
+            try:
+                name, job = queue.popleft()
+            except IndexError:  # another lane took the last
+                return
+            cpu, start = lanes.cpu_seconds(lane), time.monotonic()
+            job(lane_env)
+            if count:
+                report.costs.append((lanes.cpu_seconds(lane) - cpu, time.monotonic() - start, name))
+            report.ended(name)
+
+    if not count:
+        run_lane("", env)
+    names = [f"{RUN}-{lane}" for lane in range(1, count + 1)]
+    with concurrent.futures.ThreadPoolExecutor(max(count, 1)) as pool:
+        for lane in [pool.submit(run_lane, name, {**env, "BRIG_TEST_LANE": name}) for name in names]:
+            lane.result()
+
+
 def run_all(args, build, report, temp):
-    work, (modules, shared), hostile = find_programs(args, build, report), find_modules(args), find_hostile(args)
+    work, modules, hostile = find_programs(args, build, report), find_modules(args), find_hostile(args)
+    jobs = [(f"{kind}:{path.name}",
+             lambda env, kind=kind, path=path: run_module(kind, path, env, args.patterns, report))
+            for kind, path in modules]
+    if hostile is not None:
+        jobs.append(("hostile:run.py", lambda env: run_hostile("run", env, build, hostile, report)))
     report.plan(f"{how.__name__[4:]}:{path.name}" for how, path in work)
-    report.plan(f"{kind}:{path.name}" for kind, path in modules)
-    report.plan(["hostile:run.py"] if hostile is not None else [])
+    report.plan(name for name, _ in jobs)
     env = environment(build, install(build, temp) if temp else None)
     if args.long:
         env["BRIG_TEST_REPEAT"] = "100"
-    run_programs(work, env, args.patterns, report)
-
-    def lane_env(lane):
-        return {**env, "BRIG_TEST_LANE": f"{RUN}-{lane}"} if shared else env
-
-    def in_lane(lane, name, job, *what):
-        """The job, and what it cost; it is told the lane by its environment."""
-        cpu, start = lanes.cpu_seconds(f"{RUN}-{lane}"), time.monotonic()
-        job(*what, lane_env(lane), report)
-        if shared:
-            report.costs.append((lanes.cpu_seconds(f"{RUN}-{lane}") - cpu, time.monotonic() - start, name))
-        report.ended(name)
-
-    def run_lane(lane, lane_modules):
-        while True:
-            try:
-                kind, path = lane_modules.popleft()
-            except IndexError:  # another lane took the last
-                return
-            in_lane(lane, f"{kind}:{path.name}", run_module, kind, path, args.patterns)
-
-    def first_lane():
-        run_lane(1, collections.deque(m for m in modules if m not in shared))
-        if hostile is not None:
-            in_lane(1, "hostile:run.py", run_hostile, "run", build, hostile)
-
-    queue = collections.deque(shared)
-    with concurrent.futures.ThreadPoolExecutor(lanes.COUNT) as pool:
-        others = [pool.submit(run_lane, lane, queue) for lane in range(2, lanes.COUNT + 1)]
-        for lane in [pool.submit(first_lane), *others]:
-            lane.result()
+    count = lanes.COUNT if jobs and lanes.possible() and not set(kinds_of(args)) & set(ON_DEMAND) else 0
+    at_once = (os.cpu_count() or 1) * lanes.PROGRAMS_PER_CORE
+    if not count:
+        run_programs(work, at_once, env, args.patterns, report)
+        run_lanes(jobs, 0, env, report)
+    else:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            beside = pool.submit(run_programs, work, at_once // 2, env, args.patterns, report)
+            run_lanes(jobs, count, env, report)
+            beside.result()
     if args.long and hostile == []:  # a measurement: on a shared machine it would fail for others' load
-        run_hostile("victim", build, [], env, report)
+        run_hostile("victim", env, build, [], report)
 
 
 def drive(args, temp, ignored):

@@ -99,7 +99,7 @@ class Driver(unittest.TestCase):
         for path in (ROOT / "tests").glob("*.py"):
             shutil.copy(path, self.dir / "tests")
         one = self.dir / "tests/lanes.py"  # its modules run one after the other, so that it is known which was not run
-        text, count = re.subn(r"(?m)^COUNT = \d+$", "COUNT = 2", one.read_text(encoding="utf-8"))
+        text, count = re.subn(r"(?m)^COUNT = .*$", "COUNT = 1", one.read_text(encoding="utf-8"))
         self.assertEqual(count, 1)
         one.write_text(text, encoding="utf-8")
 
