@@ -105,47 +105,4 @@ void run_gate_free(struct brig_run *run);
 extern const char *const engine_base_env[];
 void run_readings(struct brig_receipt *receipt, const struct reading readings[BRIG_LAYER_MAX]);
 
-/*
- * engine_receipt.c: the members, for those who show parts of them. They write a key and its value into an open object.
- */
-struct json;
-void receipt_put_time(struct json *json, const char *key, int64_t ns);
-void receipt_put_limits(struct json *json, const struct brig_limits *limits);
-void receipt_put_usage(struct json *json, const struct brig_usage *usage);
-void receipt_put_network(struct json *json, const struct brig_network *network, const char *learned);
-void receipt_put_protection(struct json *json, const struct brig_layer_state *layers, bool complete);
-void receipt_put_outcome(struct json *json, const struct brig_receipt *receipt);
-
-/* What a run of the service has beside what every run has. */
-struct receipt_service {
-    const char *organization_id, *provider, *note;
-    const char *readers; /* NULL: every key of the organisation; else administrators and the key of this id */
-    uint64_t audit_seq;  /* 0: none */
-    uint32_t process;    /* its number in the sandbox */
-    bool without_output; /* the output stayed in the sandbox; instead: */
-    uint64_t written[3];
-    /* of a run of a tool or of code */
-    const char *kind;  /* "tool", "code"; NULL: "command" */
-    bool of_tool_room; /* no process number and no command; the members below are written */
-    const char *tool_name, *agent_id, *fingerprint; /* or NULL */
-    uint64_t tool_version;                          /* 0: floating */
-    const struct receipt_tried {
-        const char *provider, *why;
-    } * tried; /* providers that were passed over */
-    size_t n_tried;
-    const char *result; /* JSON; NULL: none */
-    size_t result_len;
-    const char *error_type, *error_message, *traceback; /* error_type NULL: none */
-    const char *state_diff;                             /* JSON, or NULL */
-    const char *environment;                            /* JSON object, in place of the receipt's lists */
-    uint64_t scrubbed;
-    /* children of one zygote share what "shared" names; started_here: it is known which */
-    bool of_zygote, started_here;
-};
-/* The whole object; service NULL: a local run. */
-void receipt_put(struct json *json, const struct brig_receipt *receipt, const struct receipt_service *service);
-/* The member `readers`, right behind `id`; and whether a key that is no administrator's may read this receipt. */
-void receipt_put_readers(struct json *json, const char *readers);
-bool receipt_is_for(const char *text, const char *key_id);
-
 #endif

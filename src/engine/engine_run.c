@@ -18,6 +18,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "receipt/receipt.h"
 
 static int send_to_spawner(struct brig_run *run, const void *msg, size_t len)
 {

@@ -20,7 +20,7 @@
 #include "base/str.h"
 #include "codec/text.h"
 #include "crypto/crypto.h"
-#include "engine/engine.h"
+#include "receipt/receipt.h"
 #include "run/execute.h"
 #include "run/scrub.h"
 #include "run/state.h"

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "receipt/receipt.h"
 #include "run/run_priv.h"
 
 static const char *const kinds[FRAME_KIND_MAX] = {"tool", "code", "command", "schema"};

@@ -6,7 +6,7 @@
  * When the store cannot (no space), the certificate is kept here and tried again; after a crash in between, the row
  * that is still there makes the next start write one.
  */
-#include "engine/engine.h"
+#include "receipt/receipt.h"
 #include "sandbox/private.h"
 
 #define RETRY_NS (5 * NS_PER_SEC)

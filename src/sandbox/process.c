@@ -8,7 +8,7 @@
 
 #include "audit/suspicion.h"
 #include "base/id.h"
-#include "engine/engine.h"
+#include "receipt/receipt.h"
 #include "sandbox/processes.h"
 
 struct process *process_new(struct sbox *sbox, const struct caller *caller, bool shell)

@@ -4,7 +4,7 @@
  * for it, with every default written out, and read back by the same reader, so there is one grammar only. Deadlines are
  * CLOCK_BOOTTIME as they are: a box does not outlive the kernel whose clock that is.
  */
-#include "engine/engine.h"
+#include "receipt/receipt.h"
 #include "sandbox/private.h"
 
 static void put_row(struct json *json, const struct sbox *sbox)

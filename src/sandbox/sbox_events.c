@@ -5,7 +5,7 @@
  * were. When there is no room for a new event, the organisation that has the most loses its oldest one: an organisation
  * that makes many pushes out its own.
  */
-#include "engine/engine.h"
+#include "receipt/receipt.h"
 #include "sandbox/private.h"
 
 #define EVENT_MAX 8192u

@@ -3,7 +3,7 @@
  * sbox_json.c: a sandbox as its owner sees it (schema Sandbox), and its spec as a create would ask for it. Values of
  * the environment go into the store, where a recreation needs them, and into nothing else.
  */
-#include "engine/engine.h"
+#include "receipt/receipt.h"
 #include "sandbox/private.h"
 
 void json_pairs(struct json *json, const struct sbox_pair *pairs, size_t n)

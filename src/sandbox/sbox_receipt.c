@@ -8,7 +8,7 @@
 
 #include "base/id.h"
 #include "codec/wire/guest_msg.h"
-#include "engine/engine.h"
+#include "receipt/receipt.h"
 #include "sandbox/processes.h"
 
 #define RECEIPT_MAX (SIZE_MAX / 2)

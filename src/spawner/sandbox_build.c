@@ -432,7 +432,7 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
     s->cg = CG_INIT;
     s->ids.slot = -1;
     s->image = IMAGE_INIT;
-    s->verdict = BRIG_CAUSE_MAX;
+    s->verdict = END_VERDICT_NONE;
     s->on_pidfd = (struct loop_source){.fd = -1, .fn = sandbox_on_pidfd, .ctx = s};
     s->on_control = (struct loop_source){.fd = -1, .fn = on_control, .ctx = s};
     s->on_setup = (struct loop_source){.fd = -1, .fn = sandbox_on_setup, .ctx = s};

@@ -3,8 +3,7 @@
  * sandbox_end.c: a sandbox is over. pid 1 is dead, and with it, by the kernel's word, every process of its
  * pid namespace. The run is counted and judged and the engine told; then what is left is removed.
  *
- * The cause is what ended the main process. Two events compete, the main process's own end and our verdict
- * (timeout, limits, cancel): the earlier one on the monotonic clock wins.
+ * The cause is what ended the main process (receipt/cause.c judges).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,23 +20,10 @@
 #define REMOVE_RETRY_NS (2 * NS_PER_MS)
 #define REMOVE_AFTER_NS (50 * NS_PER_MS) /* while others run or wait */
 
-static bool oom_was_ours(const struct sandbox *s)
-{
-    /* Below our own limit it was the host that ran out, and its killer chose us. */
-    uint64_t peak = s->usage.memory_peak_bytes;
-
-    return peak == BRIG_USAGE_UNKNOWN || peak >= s->limits.memory - s->limits.memory / 8;
-}
-
 static void count(struct sandbox *s)
 {
-    s->usage = (struct brig_usage){.wall_ms = s->started_ns ? (clock_mono_ns() - s->started_ns) / NS_PER_MS : 0,
-                                   .cpu_ms = BRIG_USAGE_UNKNOWN,
-                                   .memory_peak_bytes = BRIG_USAGE_UNKNOWN,
-                                   .pids_peak = BRIG_USAGE_UNKNOWN,
-                                   .disk_bytes = BRIG_USAGE_UNKNOWN,
-                                   .read_bytes = BRIG_USAGE_UNKNOWN,
-                                   .written_bytes = BRIG_USAGE_UNKNOWN};
+    s->usage = USAGE_UNKNOWN;
+    s->usage.wall_ms = s->started_ns ? (clock_mono_ns() - s->started_ns) / NS_PER_MS : 0;
     cg_usage(&s->cg, &s->usage);
     sandbox_measure(s);
     if (s->store_fd >= 0)
@@ -46,39 +32,12 @@ static void count(struct sandbox *s)
         s->usage.wall_ms = (s->exit.at_ns - s->started_ns) / NS_PER_MS;
 }
 
-static const char *stage_text(uint32_t failed)
-{
-    static const char *const names[STAGE_MAX] = {"execute",  "working directory", "ids",
-                                                 "terminal", "self-check",        "fork"};
-
-    return failed >= 1 && failed <= STAGE_MAX ? names[failed - 1] : "start";
-}
-
-/* The main process ended by itself, or died of something that is not our verdict. */
-static enum brig_cause natural_cause(struct sandbox *s, struct wire_done *done)
-{
-    bool killed = WIFSIGNALED(s->exit.status);
-    bool oom = done->limits_hit & (1u << BRIG_LIMIT_MEMORY);
-    bool pids = done->limits_hit & (1u << BRIG_LIMIT_PIDS);
-
-    bool failed = killed || WEXITSTATUS(s->exit.status) != 0;
-
-    /* Also of one that saw the kernel's victim die and ended before we could end it: its cause must not be a race. */
-    if (failed && oom)
-        return oom_was_ours(s) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
-    if (failed && s->store_seen)
-        return BRIG_CAUSE_DISK_LIMIT;
-    if (failed && pids)
-        return BRIG_CAUSE_PIDS_LIMIT;
-    return killed ? BRIG_CAUSE_SIGNALLED : BRIG_CAUSE_EXITED;
-}
-
 static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
 {
-    bool own_end = s->exited && (s->verdict == BRIG_CAUSE_MAX || s->exit.at_ns < s->verdict_ns);
+    const enum brig_cause verdict = s->verdict.cause;
 
     /* A set-up that we cut short may have complained on its way out: that is not why it ended. */
-    bool broke = s->verdict == BRIG_CAUSE_MAX || s->verdict == BRIG_CAUSE_HOST_ERROR || s->verdict == BRIG_CAUSE_POLICY;
+    bool broke = verdict == BRIG_CAUSE_MAX || verdict == BRIG_CAUSE_HOST_ERROR || verdict == BRIG_CAUSE_POLICY;
     if (s->failure.code && broke) {
         snprintf(done->detail, sizeof done->detail, "%s", s->failure.message);
         done->refused = s->failure.code == BRIG_E_REFUSED || s->failure.code == BRIG_E_USAGE ||
@@ -93,38 +52,28 @@ static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
         const char *what = s->exit.failed == 1 + STAGE_EXEC      ? s->run->argv
                            : s->exit.failed == 1 + STAGE_WORKDIR ? s->run->workdir
                                                                  : "";
-        snprintf(done->detail, sizeof done->detail, "%s %.180s: %s", stage_text(s->exit.failed), what,
-                 strerror((int)s->exit.errnum));
+        cause_of_start(s->exit.failed - 1, s->exit.errnum, what, done->detail, sizeof done->detail);
         return s->exit.failed == 1 + STAGE_EXEC ? BRIG_CAUSE_EXITED : BRIG_CAUSE_HOST_ERROR;
     }
-    if (own_end && !s->service)
-        return natural_cause(s, done);
-    if (s->verdict != BRIG_CAUSE_MAX) {
+    if (s->exited && !s->service && verdict_came_late(&s->verdict, s->exit.at_ns))
+        return cause_of_exit((int)s->exit.status, done->limits_hit, s->usage.memory_peak_bytes, s->limits.memory,
+                             done->detail, sizeof done->detail);
+    if (verdict != BRIG_CAUSE_MAX) {
         if (!s->exited)
             done->signal = SIGKILL;
-        return s->verdict;
+        return verdict;
     }
     /* pid 1 died without a word: v2's oom.group kills it with the rest. A service lives on when others are killed. */
     done->signal = SIGKILL;
     bool killed = !s->service || (WIFSIGNALED(s->wait_status) && WTERMSIG(s->wait_status) == SIGKILL);
     if (killed && cg_oom_killed(&s->cg))
-        return oom_was_ours(s) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
+        return cause_oom_is_ours(s->usage.memory_peak_bytes, s->limits.memory) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
     return BRIG_CAUSE_SANDBOX_GONE;
 }
 
 static void add_detail(struct sandbox *s, struct wire_done *done)
 {
-    static const struct {
-        enum brig_cause cause;
-        enum brig_limit limit;
-    } limits[] = {{BRIG_CAUSE_TIMEOUT, BRIG_LIMIT_TIMEOUT},
-                  {BRIG_CAUSE_CPU_LIMIT, BRIG_LIMIT_CPU_TIME},
-                  {BRIG_CAUSE_OUTPUT_LIMIT, BRIG_LIMIT_OUTPUT},
-                  {BRIG_CAUSE_OOM, BRIG_LIMIT_MEMORY}};
-
-    for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
-        if (done->cause == (uint32_t)limits[i].cause)
-            done->limits_hit |= 1u << limits[i].limit;
+    done->limits_hit |= cause_limit((enum brig_cause)done->cause);
     if (done->detail[0])
         return;
     if (done->cause == BRIG_CAUSE_OOM && s->over)
@@ -134,7 +83,7 @@ static void add_detail(struct sandbox *s, struct wire_done *done)
                  "%" PRIu32 " file locks, more than %" PRIu32 ": no cgroup counts that memory", s->locks,
                  s->locks_over);
     if (done->cause == BRIG_CAUSE_HOST_ERROR)
-        snprintf(done->detail, sizeof done->detail, "the host ran out of memory below the sandbox's own limit");
+        snprintf(done->detail, sizeof done->detail, "%s", cause_host_oom);
     if (done->cause == BRIG_CAUSE_SANDBOX_GONE)
         snprintf(done->detail, sizeof done->detail,
                  s->service ? "pid 1 of the sandbox ended" : "pid 1 of the sandbox ended before the program");
@@ -147,10 +96,7 @@ static void report(struct sandbox *s)
     struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, s->run->number},
                              .ended_at_ns = clock_real_ns()};
 
-    done.limits_hit = (s->store_seen & GUEST_STORE_FULL ? 1u << BRIG_LIMIT_DISK : 0) |
-                      (s->store_seen & GUEST_STORE_NO_INODES ? 1u << BRIG_LIMIT_INODES : 0) |
-                      (service_pids_refused(s) ? 1u << BRIG_LIMIT_PIDS : 0) |
-                      (service_oom_kills(s) ? 1u << BRIG_LIMIT_MEMORY : 0);
+    done.limits_hit = cause_limits(service_oom_kills(s) > 0, service_pids_refused(s) > 0, s->store_seen);
     done.cause = judge(s, &done);
     done.started = s->started && !(s->exited && s->exit.failed);
     done.limits = s->limits;

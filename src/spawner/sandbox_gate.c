@@ -65,7 +65,7 @@ void sandbox_gate_more(struct sandbox *s, const struct netgate_want *want)
 
     if (r == 0 && !want->on)
         r = err_usage(&err, "network: it cannot be taken away");
-    if (r == 0 && (s->state != SANDBOX_RUNNING || !s->started || s->verdict != BRIG_CAUSE_MAX))
+    if (r == 0 && (s->state != SANDBOX_RUNNING || !s->started || s->verdict.cause != BRIG_CAUSE_MAX))
         r = err_set(&err, BRIG_E_CONFLICT, EAGAIN, "the sandbox is not up");
     if (r == 0)
         r = open_gate(s, want, &err);

@@ -61,10 +61,8 @@ uint64_t sandbox_measure(struct sandbox *s)
 
 void sandbox_end(struct sandbox *s, enum brig_cause verdict)
 {
-    if (s->verdict == BRIG_CAUSE_MAX && !s->exited) {
-        s->verdict = verdict;
-        s->verdict_ns = clock_mono_ns();
-    }
+    if (!s->exited)
+        (void)verdict_pass(&s->verdict, verdict);
     loop_timer_clear(s->spawner->loop, &s->on_timeout);
     loop_timer_clear(s->spawner->loop, &s->on_sample);
     loop_timer_clear(s->spawner->loop, &s->on_freeze); /* DONE answers it */
@@ -104,17 +102,15 @@ static void on_timeout(struct loop_timer *timer)
 {
     struct sandbox *s = timer->ctx;
     uint8_t signum[4] = {SIGTERM, 0, 0, 0};
-    uint64_t now = clock_mono_ns();
 
     if (s->grace) {
         sandbox_end(s, BRIG_CAUSE_TIMEOUT);
         return;
     }
     s->grace = true;
-    s->verdict = BRIG_CAUSE_TIMEOUT;
-    s->verdict_ns = now;
+    (void)verdict_pass(&s->verdict, BRIG_CAUSE_TIMEOUT);
     if (sandbox_send_frame(s, FRAME_SIGNAL, signum, sizeof signum, NULL) < 0 ||
-        loop_timer_set(s->spawner->loop, &s->on_timeout, now + GRACE_NS, NULL) < 0)
+        loop_timer_set(s->spawner->loop, &s->on_timeout, clock_mono_ns() + GRACE_NS, NULL) < 0)
         sandbox_end(s, BRIG_CAUSE_TIMEOUT);
 }
 

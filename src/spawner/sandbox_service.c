@@ -61,7 +61,7 @@ static int check(const struct sandbox *s, struct brig_err *err)
 {
     if (!s->service)
         return err_set(err, BRIG_E_CONFLICT, EINVAL, "not a long-lived sandbox");
-    if (s->state != SANDBOX_RUNNING || !s->started || s->verdict != BRIG_CAUSE_MAX)
+    if (s->state != SANDBOX_RUNNING || !s->started || s->verdict.cause != BRIG_CAUSE_MAX)
         return err_set(err, BRIG_E_CONFLICT, EAGAIN, "the sandbox is not up");
     return 0;
 }

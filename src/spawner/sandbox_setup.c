@@ -154,8 +154,8 @@ void sandbox_cloned(struct sandbox *s, pid_t pid, int pidfd)
     if (loop_add(s->spawner->loop, &s->on_pidfd, s->pidfd, EPOLLIN, &s->failure) < 0) {
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
         sandbox_finish(s); /* nobody would tell of its end */
-    } else if (s->verdict != BRIG_CAUSE_MAX) {
-        sandbox_end(s, s->verdict); /* it was ended before there was anybody to kill */
+    } else if (s->verdict.cause != BRIG_CAUSE_MAX) {
+        sandbox_end(s, s->verdict.cause); /* it was ended before there was anybody to kill */
     } else if (s->wants_maps) {
         map_child(s);
     }

@@ -18,6 +18,7 @@
 #include "host/netgate.h"
 #include "jail/plan.h"
 #include "loop/loop.h"
+#include "receipt/receipt.h"
 #include "spawner/reaper.h"
 #include "spawner/spawner_wire.h"
 #include "spawner/zygote.h"
@@ -125,11 +126,10 @@ struct sandbox {
     bool freezing;                              /* FROZEN is yet to be said */
     uint64_t freeze_wait, freeze_until;
     struct loop_timer on_freeze;
-    int wait_status;          /* of pid 1 */
-    struct guest_exited exit; /* valid when exited */
-    enum brig_cause verdict;  /* BRIG_CAUSE_MAX: none; why we ended it */
-    uint64_t verdict_ns;
-    struct brig_err failure; /* of set-up, or of a check */
+    int wait_status;            /* of pid 1 */
+    struct guest_exited exit;   /* valid when exited */
+    struct end_verdict verdict; /* why we ended it */
+    struct brig_err failure;    /* of set-up, or of a check */
     struct brig_usage usage;
     uint32_t store_now, store_seen; /* GUEST_STORE_*: when it was last looked at, and ever */
     bool grace;

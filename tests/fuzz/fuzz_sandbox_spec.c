@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "engine/engine.h"
+#include "receipt/receipt.h"
 #include "host/limits.h"
 #include "sandbox/private.h"
 #include "sandbox/process.h"

@@ -136,10 +136,10 @@ class Documents(unittest.TestCase):
         self.assertEqual(first_cells(section("docs/RECEIPT.md", "Causes")), causes)
 
     def test_receipt_fields(self):
-        written = set(re.findall(r'json_key\(json, "(\w+)"\)', text_of("src/engine/engine_receipt.c")))
-        written |= set(re.findall(r'put_string\(json, "(\w+)"', text_of("src/engine/engine_receipt.c")))
-        written |= set(re.findall(r'put_time\(json, "(\w+)"', text_of("src/engine/engine_receipt.c")))
-        written |= set(re.findall(r'\{"(\w+)", u->', text_of("src/engine/engine_receipt.c")))
+        written = set(re.findall(r'json_key\(json, "(\w+)"\)', text_of("src/receipt/receipt_json.c")))
+        written |= set(re.findall(r'put_string\(json, "(\w+)"', text_of("src/receipt/receipt_json.c")))
+        written |= set(re.findall(r'put_time\(json, "(\w+)"', text_of("src/receipt/receipt_json.c")))
+        written |= set(re.findall(r'\{"(\w+)", u->', text_of("src/receipt/receipt_json.c")))
         told = {part for word in first_cells(section("docs/RECEIPT.md", "Fields")) for part in word.split(".")}
         self.assertEqual(told - {"stdout", "stderr", "stdout_encoding", "stderr_encoding"},
                          written - {"stdout", "stderr", "stdout_encoding", "stderr_encoding"})

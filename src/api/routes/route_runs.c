@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "engine/engine.h"
+#include "receipt/receipt.h"
 #include "run/execute.h"
 
 /* ---- reading --------------------------------------------------------------------------------------------- */

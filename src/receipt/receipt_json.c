@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine_receipt.c: a receipt as JSON, one shape for every run, also for those of the service (which add their own
+ * receipt_json.c: a receipt as JSON, one shape for every run, also for those of the service (which add their own
  * members). Fields are added, never renamed; absent means not applicable.
  */
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "codec/json/json.h"
-#include "engine/engine.h"
+#include "receipt/receipt.h"
 
 #define RECEIPT_MAX (SIZE_MAX / 2)
 
@@ -25,16 +25,13 @@ void receipt_put_time(struct json *json, const char *key, int64_t ns)
     gmtime_r(&seconds, &tm);
     size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
     snprintf(text + n, sizeof text - n, ".%06" PRId64 "Z", ns % (int64_t)NS_PER_SEC / 1000);
-    json_key(json, key);
-    json_string(json, text);
+    json_key(json, key), json_string(json, text);
 }
 
 void receipt_put_outcome(struct json *json, const struct brig_receipt *r)
 {
-    json_key(json, "outcome");
-    json_object(json);
-    json_key(json, "cause");
-    json_string(json, brig_cause_name(r->cause));
+    json_key(json, "outcome"), json_object(json);
+    json_key(json, "cause"), json_string(json, brig_cause_name(r->cause));
     bool ended = r->started || r->cause == BRIG_CAUSE_EXITED;
     json_key(json, "exit_code");
     if (ended && r->signal == 0)
@@ -46,16 +43,13 @@ void receipt_put_outcome(struct json *json, const struct brig_receipt *r)
         json_i64(json, r->signal);
     else
         json_null(json);
-    json_key(json, "limits_hit");
-    json_array(json);
+    json_key(json, "limits_hit"), json_array(json);
     for (int i = 0; i < BRIG_LIMIT_MAX; i++)
         if (r->limits_hit & (1u << i))
             json_string(json, brig_limit_name((enum brig_limit)i));
     json_end(json);
-    if (r->detail[0]) {
-        json_key(json, "detail");
-        json_string(json, r->detail);
-    }
+    if (r->detail[0])
+        json_key(json, "detail"), json_string(json, r->detail);
     json_end(json);
 }
 
@@ -72,14 +66,11 @@ static void put_output(struct json *json, const struct brig_receipt *r)
             json_string_n(json, data, r->output_len[i]);
         else
             json_base64(json, data, r->output_len[i]);
-        json_key(json, encodings[i]);
-        json_string(json, text ? "utf-8" : "base64");
+        json_key(json, encodings[i]), json_string(json, text ? "utf-8" : "base64");
     }
-    json_key(json, "truncated");
-    json_object(json);
+    json_key(json, "truncated"), json_object(json);
     for (int i = BRIG_STDOUT; i <= BRIG_STDERR; i++) {
-        json_key(json, names[i]);
-        json_bool(json, r->truncated[i]);
+        json_key(json, names[i]), json_bool(json, r->truncated[i]);
     }
     json_end(json);
 }
@@ -91,8 +82,7 @@ void receipt_put_limits(struct json *json, const struct brig_limits *l)
                                              l->io_read_bps,  l->io_write_bps,  l->timeout,    l->output,
                                              l->net_bytes_in, l->net_bytes_out, l->net_bps,    l->connections};
 
-    json_key(json, "limits");
-    json_object(json);
+    json_key(json, "limits"), json_object(json);
     for (int i = 0; i < BRIG_LIMIT_MAX; i++) {
         if (values[i] == 0)
             continue;
@@ -121,44 +111,29 @@ void receipt_put_usage(struct json *json, const struct brig_usage *u)
                   {"net_in_bytes", u->net_in_bytes},
                   {"net_out_bytes", u->net_out_bytes}};
 
-    json_key(json, "usage");
-    json_object(json);
+    json_key(json, "usage"), json_object(json);
     for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
-        if (fields[i].value != BRIG_USAGE_UNKNOWN) {
-            json_key(json, fields[i].name);
-            json_u64(json, fields[i].value);
-        }
+        if (fields[i].value != BRIG_USAGE_UNKNOWN)
+            json_key(json, fields[i].name), json_u64(json, fields[i].value);
     json_end(json);
 }
 
 void receipt_put_protection(struct json *json, const struct brig_layer_state *layers, bool complete)
 {
-    json_key(json, "protection");
-    json_object(json);
-    json_key(json, "complete");
-    json_bool(json, complete);
-    json_key(json, "require_version");
-    json_u64(json, BRIG_REQUIRE_VERSION);
-    json_key(json, "layers");
-    json_object(json);
+    json_key(json, "protection"), json_object(json);
+    json_key(json, "complete"), json_bool(json, complete);
+    json_key(json, "require_version"), json_u64(json, BRIG_REQUIRE_VERSION);
+    json_key(json, "layers"), json_object(json);
     for (int i = 0; i < BRIG_LAYER_MAX; i++) {
         const struct brig_layer_state *layer = &layers[i];
-        json_key(json, brig_layer_name((enum brig_layer)i));
-        json_object(json);
-        json_key(json, "on");
-        json_bool(json, layer->on);
-        if (layer->abi) {
-            json_key(json, "abi");
-            json_u64(json, layer->abi);
-        }
-        if (layer->by && layer->by[0]) {
-            json_key(json, "by");
-            json_string(json, layer->by);
-        }
-        if (layer->why && layer->why[0]) {
-            json_key(json, "why");
-            json_string(json, layer->why);
-        }
+        json_key(json, brig_layer_name((enum brig_layer)i)), json_object(json);
+        json_key(json, "on"), json_bool(json, layer->on);
+        if (layer->abi)
+            json_key(json, "abi"), json_u64(json, layer->abi);
+        if (layer->by && layer->by[0])
+            json_key(json, "by"), json_string(json, layer->by);
+        if (layer->why && layer->why[0])
+            json_key(json, "why"), json_string(json, layer->why);
         json_end(json);
     }
     json_end(json);
@@ -169,19 +144,13 @@ void receipt_put_network(struct json *json, const struct brig_network *network, 
 {
     bool none = network->policy[0] == '\0' || strcmp(network->policy, "none") == 0;
 
-    json_key(json, "network");
-    json_object(json);
-    json_key(json, "policy");
-    json_string(json, none ? "none" : network->policy);
+    json_key(json, "network"), json_object(json);
+    json_key(json, "policy"), json_string(json, none ? "none" : network->policy);
     if (!none) {
-        json_key(json, "version");
-        json_u64(json, network->version);
-        json_key(json, "decisions");
-        json_object(json);
-        json_key(json, "allowed");
-        json_u64(json, network->allowed);
-        json_key(json, "denied");
-        json_u64(json, network->denied);
+        json_key(json, "version"), json_u64(json, network->version);
+        json_key(json, "decisions"), json_object(json);
+        json_key(json, "allowed"), json_u64(json, network->allowed);
+        json_key(json, "denied"), json_u64(json, network->denied);
         json_end(json);
     }
     if (learned) {
@@ -193,11 +162,9 @@ void receipt_put_network(struct json *json, const struct brig_network *network, 
 
 static void put_environment(struct json *json, const struct brig_receipt *r)
 {
-    json_key(json, "environment");
-    json_object(json);
+    json_key(json, "environment"), json_object(json);
     for (size_t i = 0; r->env_names && r->env_names[i]; i++) {
-        json_key(json, r->env_names[i]);
-        json_string(json, r->env_layers[i]);
+        json_key(json, r->env_names[i]), json_string(json, r->env_layers[i]);
     }
     json_end(json);
 }
@@ -205,12 +172,9 @@ static void put_environment(struct json *json, const struct brig_receipt *r)
 /* Output that stayed in the sandbox is counted, not shown. */
 static void put_written(struct json *json, const struct receipt_service *service)
 {
-    json_key(json, "output");
-    json_object(json);
-    json_key(json, "stdout");
-    json_u64(json, service->written[BRIG_STDOUT]);
-    json_key(json, "stderr");
-    json_u64(json, service->written[BRIG_STDERR]);
+    json_key(json, "output"), json_object(json);
+    json_key(json, "stdout"), json_u64(json, service->written[BRIG_STDOUT]);
+    json_key(json, "stderr"), json_u64(json, service->written[BRIG_STDERR]);
     json_end(json);
 }
 
@@ -218,14 +182,12 @@ static void put_string(struct json *json, const char *key, const char *text)
 {
     if (!text || !text[0])
         return;
-    json_key(json, key);
-    json_string(json, text);
+    json_key(json, key), json_string(json, text);
 }
 
 static void put_tried(struct json *json, const struct receipt_service *service)
 {
-    json_key(json, "providers_tried");
-    json_array(json);
+    json_key(json, "providers_tried"), json_array(json);
     for (size_t i = 0; service && i < service->n_tried; i++) {
         json_object(json);
         put_string(json, "provider", service->tried[i].provider);
@@ -239,8 +201,7 @@ static void put_tool(struct json *json, const struct receipt_service *service)
 {
     if (!service->tool_name)
         return;
-    json_key(json, "tool");
-    json_object(json);
+    json_key(json, "tool"), json_object(json);
     put_string(json, "name", service->tool_name);
     json_key(json, "version");
     if (service->tool_version)
@@ -260,8 +221,7 @@ static void put_result(struct json *json, const struct receipt_service *service)
         json_raw(json, service->result, service->result_len);
     }
     if (service->error_type) {
-        json_key(json, "error");
-        json_object(json);
+        json_key(json, "error"), json_object(json);
         json_key(json, "type"), json_string(json, service->error_type);
         json_key(json, "message"), json_string(json, service->error_message ? service->error_message : "");
         put_string(json, "traceback", service->traceback);
@@ -280,8 +240,7 @@ static void put_result(struct json *json, const struct receipt_service *service)
 
 static void put_command(struct json *json, const struct brig_receipt *r)
 {
-    json_key(json, "command");
-    json_array(json);
+    json_key(json, "command"), json_array(json);
     for (size_t i = 0; r->argv && r->argv[i]; i++)
         json_string(json, r->argv[i]);
     json_end(json);
@@ -310,33 +269,22 @@ void receipt_put(struct json *json, const struct brig_receipt *r, const struct r
     const bool tool = service && service->of_tool_room;
 
     json_object(json);
-    json_key(json, "id");
-    json_string(json, r->id);
+    json_key(json, "id"), json_string(json, r->id);
     if (service)
         receipt_put_readers(json, service->readers);
-    json_key(json, "kind");
-    json_string(json, service && service->kind ? service->kind : "command");
-    json_key(json, "via");
-    json_string(json, service ? "daemon" : "local");
+    json_key(json, "kind"), json_string(json, service && service->kind ? service->kind : "command");
+    json_key(json, "via"), json_string(json, service ? "daemon" : "local");
     if (service) {
-        json_key(json, "organization_id");
-        json_string(json, service->organization_id);
+        json_key(json, "organization_id"), json_string(json, service->organization_id);
         put_string(json, "agent_id", service->agent_id);
     }
-    if (r->sandbox_id[0]) {
-        json_key(json, "sandbox_id");
-        json_string(json, r->sandbox_id);
-    }
-    if (r->name[0]) {
-        json_key(json, "name");
-        json_string(json, r->name);
-    }
-    if (service && !tool) {
-        json_key(json, "process");
-        json_u64(json, service->process);
-    }
-    json_key(json, "provider");
-    json_string(json, service ? service->provider : "local");
+    if (r->sandbox_id[0])
+        json_key(json, "sandbox_id"), json_string(json, r->sandbox_id);
+    if (r->name[0])
+        json_key(json, "name"), json_string(json, r->name);
+    if (service && !tool)
+        json_key(json, "process"), json_u64(json, service->process);
+    json_key(json, "provider"), json_string(json, service ? service->provider : "local");
     put_tried(json, service);
     if (tool) {
         put_tool(json, service);
@@ -361,14 +309,10 @@ void receipt_put(struct json *json, const struct brig_receipt *r, const struct r
         put_environment(json, r);
     receipt_put_time(json, "started_at", r->started_at_ns);
     receipt_put_time(json, "ended_at", r->ended_at_ns);
-    if (service && service->note && service->note[0]) {
-        json_key(json, "note");
-        json_string(json, service->note);
-    }
-    if (service && service->audit_seq) {
-        json_key(json, "audit_seq");
-        json_u64(json, service->audit_seq);
-    }
+    if (service && service->note && service->note[0])
+        json_key(json, "note"), json_string(json, service->note);
+    if (service && service->audit_seq)
+        json_key(json, "audit_seq"), json_u64(json, service->audit_seq);
     json_end(json);
 }
 
