@@ -20,7 +20,7 @@
 #include "loop/workers.h"
 
 #define STORE_GROUP_MS 50
-#define STORE_SCHEMA 2         /* the version this program writes; forward-only migrations in store_schema.c */
+#define STORE_SCHEMA 3         /* the version this program writes; forward-only migrations in store_schema.c */
 #define STORE_QUEUE_MAX 65536u /* writes waiting; past it -EAGAIN */
 
 struct store;

@@ -46,6 +46,7 @@ struct write {
     uint64_t queued_at_ns;
     size_t bytes;        /* of this allocation */
     bool again;          /* prune: there is more to do */
+    bool own;            /* prune: the writer's, prune_if_over() */
     struct brig_err err; /* the outcome; code BRIG_E_NONE: committed */
     size_t n;
     struct store_value values[STORE_COLS_MAX]; /* parameters, pointing into data */
@@ -86,7 +87,10 @@ struct store {
     struct brig_err connect_err;
     int connect_failed;
     bool doc_bytes_known;
-    uint64_t doc_bytes; /* of runs and certificates: at most this */
+    uint64_t doc_bytes;  /* of runs and certificates: at most this */
+    uint64_t keep_bytes; /* what the last pruning was asked for; 0: as many as come, or none yet */
+    int64_t keep_since_ns, keep_keys_since_ns;
+    bool pruning; /* the writer has asked for one itself */
 };
 
 /* store_write.c: runs the statements of one write inside the transaction. */

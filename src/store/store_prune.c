@@ -7,6 +7,9 @@
  * How much there is: store->doc_bytes is never too low. Each write adds its size and nothing looks for what it
  * replaced; once the sum is over the limit it is computed anew from an index, and only then anything is deleted. The
  * writer takes it back when a transaction fails (store_writer.c).
+ *
+ * Whose: the organisation that has the most loses its oldest, so nobody's evidence goes because somebody else writes
+ * much.
  */
 #include <string.h>
 
@@ -44,11 +47,11 @@ static int count_deleted(void *ctx, const struct store_value *row, size_t n, str
     return 0;
 }
 
-static int delete_rows(struct store *store, enum store_sql sql, const struct store_value *args, struct deleted *sum,
-                       struct brig_err *err)
+static int delete_rows(struct store *store, enum store_sql sql, const struct store_value *args, size_t n,
+                       struct deleted *sum, struct brig_err *err)
 {
     struct deleted deleted = {0};
-    int r = store->ops->run(store->conn, sql, args, 2, count_deleted, &deleted, err);
+    int r = store->ops->run(store->conn, sql, args, n, count_deleted, &deleted, err);
 
     store->doc_bytes -= deleted.bytes < store->doc_bytes ? deleted.bytes : store->doc_bytes;
     sum->rows += deleted.rows;
@@ -102,7 +105,7 @@ static bool is_older(const struct old *a, const struct old *b)
     return a->time != b->time ? a->time < b->time : strcmp(a->id, b->id) < 0;
 }
 
-/* The oldest of both tables that together free `excess`, or a batch of them: all up to and with the returned row. */
+/* The oldest of both lists that together free `excess`, or a batch of them: all up to and with the returned row. */
 static const struct old *find_cut(const struct oldest *runs, const struct oldest *certificates, uint64_t excess)
 {
     const struct old *cut = NULL;
@@ -118,26 +121,37 @@ static const struct old *find_cut(const struct oldest *runs, const struct oldest
     return cut;
 }
 
+static int take_org(void *ctx, const struct store_value *row, size_t n, struct brig_err *err)
+{
+    (void)n;
+    if (str_copy(ctx, sizeof((struct store_run *)NULL)->org_id, row[0].data) < 0)
+        return err_set(err, BRIG_E_HOST, EBADMSG, "database: an id is too long");
+    return 1;
+}
+
 static int prune_size(struct store *store, uint64_t max_bytes, struct deleted *sum, struct brig_err *err)
 {
-    const struct store_value limit = number(STORE_PRUNE_BATCH);
+    char org[sizeof((struct store_run *)NULL)->org_id] = "";
     AUTO_FREE struct oldest *found = mem_alloc(2 * sizeof *found);
     int r;
 
     if (!found)
         return err_nomem(err);
     found[0].n = found[1].n = 0;
-    r = store->ops->run(store->conn, SQL_OLDEST_RUNS, &limit, 1, take_old, &found[0], err);
+    r = store->ops->run(store->conn, SQL_HEAVIEST_ORG, NULL, 0, take_org, org, err);
+    const struct store_value whose[] = {text(org), number(STORE_PRUNE_BATCH)};
     if (r == 0)
-        r = store->ops->run(store->conn, SQL_OLDEST_CERTIFICATES, &limit, 1, take_old, &found[1], err);
+        r = store->ops->run(store->conn, SQL_OLDEST_RUNS, whose, 2, take_old, &found[0], err);
+    if (r == 0)
+        r = store->ops->run(store->conn, SQL_OLDEST_CERTIFICATES, whose, 2, take_old, &found[1], err);
     if (r < 0)
         return r;
     const struct old *cut = find_cut(&found[0], &found[1], store->doc_bytes - max_bytes);
     if (!cut) /* only runs that have not ended are left */
         return 0;
-    const struct store_value args[] = {number(cut->time), text(cut->id)};
-    r = delete_rows(store, SQL_CUT_RUNS, args, sum, err);
-    return r < 0 ? r : delete_rows(store, SQL_CUT_CERTIFICATES, args, sum, err);
+    const struct store_value args[] = {text(org), number(cut->time), text(cut->id)};
+    r = delete_rows(store, SQL_CUT_RUNS, args, ARRAY_SIZE(args), sum, err);
+    return r < 0 ? r : delete_rows(store, SQL_CUT_CERTIFICATES, args, ARRAY_SIZE(args), sum, err);
 }
 
 int write_prune(struct store *store, struct write *write, struct brig_err *err)
@@ -148,12 +162,15 @@ int write_prune(struct store *store, struct write *write, struct brig_err *err)
     struct deleted aged = {0}, cut = {0};
     int r = store->ops->run(store->conn, SQL_PRUNE_IDEMPOTENCY, old_keys, 2, NULL, NULL, err);
 
+    store->keep_bytes = max_bytes;
+    store->keep_since_ns = write->values[0].number;
+    store->keep_keys_since_ns = write->values[2].number;
     if (r < 0)
         return r;
     write->again = store->conn->changed >= STORE_PRUNE_BATCH;
-    r = delete_rows(store, SQL_PRUNE_RUNS, old, &aged, err);
+    r = delete_rows(store, SQL_PRUNE_RUNS, old, 2, &aged, err);
     if (r == 0)
-        r = delete_rows(store, SQL_PRUNE_CERTIFICATES, old, &aged, err);
+        r = delete_rows(store, SQL_PRUNE_CERTIFICATES, old, 2, &aged, err);
     if (r < 0)
         return r;
     if (aged.rows >= STORE_PRUNE_BATCH) { /* first all that is too old, then see whether the rest fits */

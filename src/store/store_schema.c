@@ -81,10 +81,16 @@ static const char sqlite_2[] =
     OBJECTS("TEXT NOT NULL", "INTEGER") " STRICT; CREATE INDEX objects_org ON objects (org_id);";
 static const char pg_2[] = OBJECTS(PG_TEXT, "BIGINT") "; CREATE INDEX objects_org ON objects (org_id);";
 
+/* Who has how much of the receipts and certificates is summed without reading them. */
+static const char indexes_3[] = "DROP INDEX runs_org; DROP INDEX certificates_org;"
+                                "CREATE INDEX runs_org ON runs (org_id, started_at, id, ended_at, bytes);"
+                                "CREATE INDEX certificates_org ON certificates (org_id, ended_at, sandbox_id, bytes);";
+
 /* steps[n] leads from version n to n + 1. */
 static const char *const steps[][STORE_DIALECT_MAX] = {
     {[STORE_DIALECT_SQLITE] = sqlite_1, [STORE_DIALECT_PG] = pg_1},
     {[STORE_DIALECT_SQLITE] = sqlite_2, [STORE_DIALECT_PG] = pg_2},
+    {[STORE_DIALECT_SQLITE] = indexes_3, [STORE_DIALECT_PG] = indexes_3},
 };
 _Static_assert(ARRAY_SIZE(steps) == STORE_SCHEMA, "one step per version");
 

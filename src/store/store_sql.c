@@ -76,12 +76,18 @@ static const char *const fixed[SQL_FIXED_MAX] = {
     [SQL_PRUNE_CERTIFICATES] =
         "DELETE FROM certificates WHERE sandbox_id IN (SELECT sandbox_id FROM certificates WHERE ended_at < $1"
         " ORDER BY ended_at, sandbox_id LIMIT $2) RETURNING bytes",
+    [SQL_HEAVIEST_ORG] = "SELECT org_id FROM (SELECT org_id, bytes FROM runs WHERE ended_at <> 0"
+                         " UNION ALL SELECT org_id, bytes FROM certificates) AS docs"
+                         " GROUP BY org_id ORDER BY sum(bytes) DESC, org_id LIMIT 1",
     /* Two statements, since only alone does each read no further in its index than the limit. */
-    [SQL_OLDEST_RUNS] = "SELECT started_at, id, bytes FROM runs WHERE ended_at <> 0 ORDER BY started_at, id LIMIT $1",
+    [SQL_OLDEST_RUNS] =
+        "SELECT started_at, id, bytes FROM runs WHERE org_id = $1 AND ended_at <> 0 ORDER BY started_at, id LIMIT $2",
     [SQL_OLDEST_CERTIFICATES] =
-        "SELECT ended_at, sandbox_id, bytes FROM certificates ORDER BY ended_at, sandbox_id LIMIT $1",
-    [SQL_CUT_RUNS] = "DELETE FROM runs WHERE (started_at, id) <= ($1, $2) AND ended_at <> 0 RETURNING bytes",
-    [SQL_CUT_CERTIFICATES] = "DELETE FROM certificates WHERE (ended_at, sandbox_id) <= ($1, $2) RETURNING bytes",
+        "SELECT ended_at, sandbox_id, bytes FROM certificates WHERE org_id = $1 ORDER BY ended_at, sandbox_id LIMIT $2",
+    [SQL_CUT_RUNS] =
+        "DELETE FROM runs WHERE org_id = $1 AND (started_at, id) <= ($2, $3) AND ended_at <> 0 RETURNING bytes",
+    [SQL_CUT_CERTIFICATES] =
+        "DELETE FROM certificates WHERE org_id = $1 AND (ended_at, sandbox_id) <= ($2, $3) RETURNING bytes",
     [SQL_OPEN_RUNS] = "SELECT id, doc FROM runs WHERE ended_at = 0 ORDER BY id LIMIT $1",
     [SQL_CLOSE_RUN] = "UPDATE runs SET cause = $2, ended_at = $3, bytes = $4, doc = $5 WHERE id = $1",
 

@@ -235,6 +235,7 @@ static void finish_group(struct store *store, struct write_list *group)
         } else if (failed && !write->done && !store_err_is_of_row(&write->err) && !store->stopping) {
             list_add(&kept, write);
         } else if (!write->done) {
+            store->pruning = store->pruning && !write->own;
             mem_free(write);
         } else {
             list_add(&store->finished, write);
@@ -245,6 +246,33 @@ static void finish_group(struct store *store, struct write_list *group)
     put_back(store, &kept);
     if (wake) /* fails only when the counter is full, and then it is readable */
         eventfd_write(store->wake_fd, 1);
+}
+
+/*
+ * With the lock held. Pruning is asked for by the clock; who writes much could fill the disk until then. So once there
+ * is an eighth more than may be kept, the writer asks for it itself.
+ */
+static void prune_if_over(struct store *store)
+{
+    const struct store_value values[] = {{.type = STORE_INT, .number = store->keep_since_ns},
+                                         {.type = STORE_INT, .number = (int64_t)store->keep_bytes},
+                                         {.type = STORE_INT, .number = store->keep_keys_since_ns}};
+
+    if (store->keep_bytes == 0 || store->pruning || store->stopping ||
+        store->doc_bytes <= store->keep_bytes + store->keep_bytes / 8)
+        return;
+    struct write *write = mem_alloc(sizeof *write);
+    if (!write)
+        return; /* the clock's comes */
+    *write = (struct write){.kind = WRITE_PRUNE,
+                            .queued_at_ns = clock_mono_ns(),
+                            .bytes = sizeof *write,
+                            .own = true,
+                            .n = ARRAY_SIZE(values)};
+    memcpy(write->values, values, sizeof values);
+    store->pruning = true;
+    list_add(&store->queue, write);
+    count_in(store, write);
 }
 
 /* ---- the thread --------------------------------------------------------------------------------------- */
@@ -340,8 +368,10 @@ void *writer_main(void *arg)
         else
             look_after(store);
         pthread_mutex_lock(&store->lock);
-        if (work)
+        if (work) {
             finish_group(store, &group);
+            prune_if_over(store);
+        }
     }
     pthread_mutex_unlock(&store->lock);
     return NULL;

@@ -302,4 +302,25 @@ static inline UNUSED const struct page *kit_find(struct kit *kit, find_fn *fn, s
 #define FIND_RUNS(kit, ...) kit_find(kit, store_find_runs, (struct store_query){__VA_ARGS__})
 #define FIND_CERTS(kit, ...) kit_find(kit, store_find_certificates, (struct store_query){__VA_ARGS__})
 
+static inline UNUSED void kit_put_many(struct kit *kit, unsigned n, const char *doc)
+{
+    struct answer answer = {0};
+
+    for (unsigned i = 0; i < n; i++) {
+        char id[32];
+        snprintf(id, sizeof id, "run-%05u", i);
+        struct store_run run = kit_run_row(id, "org-1", 100 + i, 101 + i, doc);
+        assert_int_equal(store_put_run(kit->store, &run, on_done, &answer, NULL), 0);
+    }
+    kit_wait_ok(kit, &answer, n);
+}
+
+static inline UNUSED void kit_prune(struct kit *kit, int64_t before_s, uint64_t max_bytes, int64_t keys_before_ns)
+{
+    struct answer answer = {0};
+
+    assert_int_equal(store_prune(kit->store, before_s * SEC, max_bytes, keys_before_ns, on_done, &answer, NULL), 0);
+    kit_wait_ok(kit, &answer, 1);
+}
+
 #endif

@@ -510,27 +510,6 @@ static void test_bad_text_is_refused(void **state)
 
 /* ---- retention ---------------------------------------------------------------------------------------- */
 
-static void put_many(struct kit *kit, unsigned n, const char *doc)
-{
-    struct answer answer = {0};
-
-    for (unsigned i = 0; i < n; i++) {
-        char id[32];
-        snprintf(id, sizeof id, "run-%05u", i);
-        struct store_run run = kit_run_row(id, "org-1", 100 + i, 101 + i, doc);
-        assert_int_equal(store_put_run(kit->store, &run, on_done, &answer, NULL), 0);
-    }
-    kit_wait_ok(kit, &answer, n);
-}
-
-static void prune(struct kit *kit, int64_t before_s, uint64_t max_bytes, int64_t keys_before_ns)
-{
-    struct answer answer = {0};
-
-    assert_int_equal(store_prune(kit->store, before_s * SEC, max_bytes, keys_before_ns, on_done, &answer, NULL), 0);
-    kit_wait_ok(kit, &answer, 1);
-}
-
 static void test_prune_by_age(void **state)
 {
     struct kit *kit = *state;
@@ -548,10 +527,10 @@ static void test_prune_by_age(void **state)
         assert_int_equal(store_put_idempotency(kit->store, &row, on_done, &answer, NULL), 0);
     }
     kit_wait_ok(kit, &answer, 302);
-    put_many(kit, 600, "{}");
+    kit_put_many(kit, 600, "{}");
     kit_put_run(kit, "run-long", "org-1", 1, 2000, "{}"); /* began long ago and ended just now */
     kit_put_run(kit, "run-open", "org-1", 1, 0, "{}");
-    prune(kit, 699, 0, 299); /* 0..597 ended before */
+    kit_prune(kit, 699, 0, 299); /* 0..597 ended before */
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1")->ids, "run-00599 run-00598 run-open run-long");
     assert_string_equal(FIND_CERTS(kit, .org_id = "org-1")->ids, "box2");
     assert_int_equal(store_each_idempotency(kit->store, see_idempotency, &seen, NULL), 0);
@@ -569,20 +548,21 @@ static void test_prune_by_size(void **state)
     kit_put_run(kit, "run-open", "org-1", 1, 0, "{\"0123\":1}"); /* 10 bytes, like all here */
     assert_int_equal(store_end_sandbox(kit->store, &cert, on_done, &answer, NULL), 0);
     kit_wait_ok(kit, &answer, 1);
-    put_many(kit, 600, "{\"0123\":1}");
-    put_many(kit, 600, "{\"4567\":1}"); /* written again: counted once */
-    prune(kit, 0, 6020, 0);
+    kit_put_many(kit, 600, "{\"0123\":1}");
+    kit_put_many(kit, 600, "{\"4567\":1}"); /* written again: counted once */
+    kit_prune(kit, 0, 6020, 0);
     assert_int_equal(FIND_RUNS(kit, .org_id = "org-1", .limit = 1000)->n, 601);
     assert_int_equal(FIND_CERTS(kit, .org_id = "org-1")->n, 1);
-    prune(kit, 0, 6010, 0); /* the oldest that is over, to whichever table it belongs */
+    kit_prune(kit, 0, 6010, 0); /* the oldest that is over, to whichever table it belongs */
     assert_int_equal(FIND_RUNS(kit, .org_id = "org-1", .limit = 1000)->n, 601);
     assert_int_equal(FIND_CERTS(kit, .org_id = "org-1")->n, 0);
-    prune(kit, 0, 45, 0);
+    kit_prune(kit, 0, 45, 0);
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1")->ids, "run-00599 run-00598 run-00597 run-open");
-    prune(kit, 0, 1, 0);
+    kit_prune(kit, 0, 1, 0);
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1")->ids, "run-open");
-    put_many(kit, 2, "{\"0123\":1}");
-    prune(kit, 0, 20, 0);
+    kit_prune(kit, 0, 20, 0);
+    kit_put_many(kit, 2, "{\"0123\":1}");
+    kit_prune(kit, 0, 20, 0);
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1")->ids, "run-00001 run-open");
 }
 
@@ -665,7 +645,7 @@ static void test_group_commit(void **state)
     struct kit *kit = *state;
     uint64_t before = commits(kit);
 
-    put_many(kit, 2000, "{}");
+    kit_put_many(kit, 2000, "{}");
     uint64_t used = commits(kit) - before;
     assert_true(used >= 2000 / STORE_GROUP_MAX);
     assert_true(used <= 100);
@@ -679,7 +659,7 @@ static void test_single_write_is_prompt(void **state)
 
     for (int i = 0; i < 20; i++) {
         uint64_t start = clock_mono_ns();
-        put_many(kit, 1, "{}");
+        kit_put_many(kit, 1, "{}");
         uint64_t took = clock_mono_ns() - start;
         best = took < best ? took : best;
     }
@@ -751,7 +731,7 @@ static void test_reads_beside_writes(void **state)
     struct answer answer = {0};
 
     memset(pages, 0, sizeof pages);
-    put_many(kit, 100, "{}");
+    kit_put_many(kit, 100, "{}");
     for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
         char id[32];
         snprintf(id, sizeof id, "run-%05u", i);

@@ -287,13 +287,13 @@ static void test_newer_schema_is_refused(void **state)
     struct kit *kit = *state;
 
     kit_close(kit);
-    kit_exec(kit, "UPDATE meta SET value = '3' WHERE key = 'schema'");
-    assert_refused(kit, "the database has schema 3, this program knows up to 2");
+    kit_exec(kit, "UPDATE meta SET value = '4' WHERE key = 'schema'");
+    assert_refused(kit, "the database has schema 4, this program knows up to 3");
     kit_exec(kit, "UPDATE meta SET value = 'two' WHERE key = 'schema'");
     assert_refused(kit, "the database has a table `meta` that is not brig's");
     kit_exec(kit, "DELETE FROM meta");
     assert_refused(kit, "the database has a table `meta` that is not brig's");
-    kit_exec(kit, "INSERT INTO meta (key, value) VALUES ('schema', '2')");
+    kit_exec(kit, "INSERT INTO meta (key, value) VALUES ('schema', '3')");
     kit_open(kit);
 }
 
@@ -327,7 +327,7 @@ static void test_migration(void **state)
     kit_open(kit); /* once */
     kit_close(kit);
     store_test_migration = NULL;
-    assert_refused(kit, "the database has schema 3, this program knows up to 2");
+    assert_refused(kit, "the database has schema 4, this program knows up to 3");
 }
 
 static void test_bad_urls(void **state)
@@ -732,6 +732,49 @@ static void pg_lock_of_another(void **state)
     kit_put_run(kit, "run-1", "org-1", 1, 2, "{}");
 }
 
+/* ---- too much ------------------------------------------------------------------------------------------ */
+
+/* The organisation that has the most loses its oldest: a flood of one takes nothing from another. */
+static void test_prune_by_size_is_fair(void **state)
+{
+    struct kit *kit = *state;
+    struct store_certificate cert = {
+        .sandbox_id = "box1", .org_id = "org-2", .ended_at_ns = 1 * SEC, .doc = "{\"0123\":1}"};
+    struct answer answer = {0};
+
+    kit_put_run(kit, "run-old", "org-2", 1, 2, "{\"0123\":1}");
+    assert_int_equal(store_end_sandbox(kit->store, &cert, on_done, &answer, NULL), 0);
+    kit_wait_ok(kit, &answer, 1);
+    kit_put_many(kit, 600, "{\"0123\":1}");
+    kit_prune(kit, 0, 100, 0);
+    assert_int_equal(FIND_RUNS(kit, .org_id = "org-1", .limit = 1000)->n, 8);
+    assert_string_equal(FIND_RUNS(kit, .org_id = "org-2")->ids, "run-old");
+    assert_string_equal(FIND_CERTS(kit, .org_id = "org-2")->ids, "box1");
+    kit_prune(kit, 0, 15, 0); /* a tie goes by id, and both have their turn */
+    assert_int_equal(FIND_RUNS(kit, .org_id = "org-1")->n + FIND_RUNS(kit, .org_id = "org-2")->n +
+                         FIND_CERTS(kit, .org_id = "org-2")->n,
+                     1);
+}
+
+/* Between two prunings there is never much more than may be kept. */
+static void test_prune_when_over(void **state)
+{
+    struct kit *kit = *state;
+
+    kit_prune(kit, 0, 1000, 0);
+    kit_put_many(kit, 90, "{\"0123\":1}");
+    assert_int_equal(FIND_RUNS(kit, .org_id = "org-1", .limit = 1000)->n, 90);
+    kit_put_many(kit, 600, "{\"0123\":1}");
+    struct store_health health;
+    do { /* what the writer asked for itself is done when nothing is queued */
+        struct answer answer = {0};
+        assert_int_equal(store_put_audit_head(kit->store, 1, "x", 1, on_done, &answer, NULL), 0);
+        kit_wait_ok(kit, &answer, 1);
+        store_health(kit->store, &health);
+    } while (health.queued > 0);
+    assert_int_equal(FIND_RUNS(kit, .org_id = "org-1", .limit = 1000)->n, 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest both[] = {
@@ -742,6 +785,8 @@ int main(void)
         KIT_CASE(test_migration),
         KIT_CASE(test_bad_urls),
         KIT_CASE(test_out_of_memory),
+        KIT_CASE(test_prune_by_size_is_fair),
+        KIT_CASE(test_prune_when_over),
     };
     const struct CMUnitTest sqlite[] = {
         KIT_CASE(test_file_is_private), KIT_CASE(test_not_a_database),   KIT_CASE(test_io_error),
