@@ -44,13 +44,9 @@ void cause_of_start(uint32_t stage, uint32_t errnum, const char *what, char *det
 extern const char cause_host_oom[]; /* the words for it */
 
 /* Nothing is known; net is 0. */
-#define USAGE_UNKNOWN                                             \
-    ((struct brig_usage){.cpu_ms = BRIG_USAGE_UNKNOWN,            \
-                         .memory_peak_bytes = BRIG_USAGE_UNKNOWN, \
-                         .pids_peak = BRIG_USAGE_UNKNOWN,         \
-                         .disk_bytes = BRIG_USAGE_UNKNOWN,        \
-                         .read_bytes = BRIG_USAGE_UNKNOWN,        \
-                         .written_bytes = BRIG_USAGE_UNKNOWN})
+#define USAGE_UNKNOWN                                                                                       \
+    ((struct brig_usage){0, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, \
+                         BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0})
 
 /* ---- receipt_json.c: the members, for those who show parts of them. They write a key and its value into an open
  * object. */

@@ -28,6 +28,13 @@ void receipt_put_time(struct json *json, const char *key, int64_t ns)
     json_key(json, key), json_string(json, text);
 }
 
+static void put_string(struct json *json, const char *key, const char *text)
+{
+    if (!text || !text[0])
+        return;
+    json_key(json, key), json_string(json, text);
+}
+
 void receipt_put_outcome(struct json *json, const struct brig_receipt *r)
 {
     json_key(json, "outcome"), json_object(json);
@@ -48,8 +55,7 @@ void receipt_put_outcome(struct json *json, const struct brig_receipt *r)
         if (r->limits_hit & (1u << i))
             json_string(json, brig_limit_name((enum brig_limit)i));
     json_end(json);
-    if (r->detail[0])
-        json_key(json, "detail"), json_string(json, r->detail);
+    put_string(json, "detail", r->detail);
     json_end(json);
 }
 
@@ -130,10 +136,8 @@ void receipt_put_protection(struct json *json, const struct brig_layer_state *la
         json_key(json, "on"), json_bool(json, layer->on);
         if (layer->abi)
             json_key(json, "abi"), json_u64(json, layer->abi);
-        if (layer->by && layer->by[0])
-            json_key(json, "by"), json_string(json, layer->by);
-        if (layer->why && layer->why[0])
-            json_key(json, "why"), json_string(json, layer->why);
+        put_string(json, "by", layer->by);
+        put_string(json, "why", layer->why);
         json_end(json);
     }
     json_end(json);
@@ -176,13 +180,6 @@ static void put_written(struct json *json, const struct receipt_service *service
     json_key(json, "stdout"), json_u64(json, service->written[BRIG_STDOUT]);
     json_key(json, "stderr"), json_u64(json, service->written[BRIG_STDERR]);
     json_end(json);
-}
-
-static void put_string(struct json *json, const char *key, const char *text)
-{
-    if (!text || !text[0])
-        return;
-    json_key(json, key), json_string(json, text);
 }
 
 static void put_tried(struct json *json, const struct receipt_service *service)
@@ -278,10 +275,8 @@ void receipt_put(struct json *json, const struct brig_receipt *r, const struct r
         json_key(json, "organization_id"), json_string(json, service->organization_id);
         put_string(json, "agent_id", service->agent_id);
     }
-    if (r->sandbox_id[0])
-        json_key(json, "sandbox_id"), json_string(json, r->sandbox_id);
-    if (r->name[0])
-        json_key(json, "name"), json_string(json, r->name);
+    put_string(json, "sandbox_id", r->sandbox_id);
+    put_string(json, "name", r->name);
     if (service && !tool)
         json_key(json, "process"), json_u64(json, service->process);
     json_key(json, "provider"), json_string(json, service ? service->provider : "local");
@@ -309,8 +304,7 @@ void receipt_put(struct json *json, const struct brig_receipt *r, const struct r
         put_environment(json, r);
     receipt_put_time(json, "started_at", r->started_at_ns);
     receipt_put_time(json, "ended_at", r->ended_at_ns);
-    if (service && service->note && service->note[0])
-        json_key(json, "note"), json_string(json, service->note);
+    put_string(json, "note", service ? service->note : NULL);
     if (service && service->audit_seq)
         json_key(json, "audit_seq"), json_u64(json, service->audit_seq);
     json_end(json);

@@ -84,7 +84,7 @@ static void on_reply(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t *
 int early_open(struct process *process, struct brig_err *err)
 {
     struct manager *manager = process->sbox->manager;
-    const struct svc_proc_attach msg = {.proc = process->number, .streams = 1u << BRIG_STDOUT | 1u << BRIG_STDERR};
+    const struct svc_proc_attach msg = {.proc = process->prog.number, .streams = 1u << BRIG_STDOUT | 1u << BRIG_STDERR};
     const struct call_events events = {.event = on_event, .data = on_data, .reply = on_reply, .ctx = process};
     uint8_t message[64];
     int n = svc_proc_attach_put(message, sizeof message, &msg);

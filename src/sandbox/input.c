@@ -110,7 +110,7 @@ static int open_call(struct process *process, struct brig_err *err)
 
     if (process->feed)
         return 0;
-    svc_put_u32(&out, process->number);
+    svc_put_u32(&out, process->prog.number);
     return link_call(process->sbox->link, SVC_PROC_INPUT, message, sizeof message, &events, &process->feed, err);
 }
 
@@ -140,13 +140,14 @@ int input_open(struct process *process, const struct input_events *events, struc
     if (r < 0)
         return r;
     if (!process_running(process))
-        return err_set(err, BRIG_E_CONFLICT, 0, "process %u has ended", process->number);
+        return err_set(err, BRIG_E_CONFLICT, 0, "process %u has ended", process->prog.number);
     if (!process->stdin_open)
-        return err_set(err, BRIG_E_CONFLICT, 0, "process %u: was started without stdin_open", process->number);
+        return err_set(err, BRIG_E_CONFLICT, 0, "process %u: was started without stdin_open", process->prog.number);
     if (process->input_eof || process->input_over || process->is_run)
-        return err_set(err, BRIG_E_CONFLICT, 0, "process %u: its stdin is closed", process->number);
+        return err_set(err, BRIG_E_CONFLICT, 0, "process %u: its stdin is closed", process->prog.number);
     if (process->n_inputs >= PROCESS_WAITS_MAX)
-        return err_set(err, BRIG_E_LIMIT, 0, "process %u: has %u writers already", process->number, process->n_inputs);
+        return err_set(err, BRIG_E_LIMIT, 0, "process %u: has %u writers already", process->prog.number,
+                       process->n_inputs);
     struct input *input = mem_zalloc(sizeof *input);
     if (!input)
         return err_nomem(err);

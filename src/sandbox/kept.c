@@ -66,8 +66,10 @@ bool kept_add(struct manager *manager, const char *org_id, struct buf *to, const
     return false;
 }
 
-void kept_done(struct manager *manager, const char *org_id, struct buf *kept)
+void kept_done(struct manager *manager, const char *org_id, struct buf kept[3])
 {
-    give(manager, org_id, kept->len);
-    buf_done(kept);
+    for (int i = BRIG_STDOUT; i <= BRIG_STDERR; i++) {
+        give(manager, org_id, kept[i].len);
+        buf_done(&kept[i]);
+    }
 }

@@ -31,16 +31,16 @@ static struct process *add_foreign(struct sbox *sbox, const struct svc_proc_info
     if (len > 0)
         memcpy(command, info->command.data, len);
     process->argv[0] = command;
-    process->number = info->proc;
-    process->state = PROCESS_RUNNING;
+    process->prog.number = info->proc;
+    process->prog.state = PROGRAM_RUNNING;
     process->tty = info->flags & SVC_PROC_TTY;
     process->stdin_open = info->flags & (SVC_PROC_TTY | SVC_PROC_STDIN);
-    process->sent_ns = info->started_ns;
+    process->prog.sent_ns = info->started_ns;
     process->foreign = !info->running;
     uint64_t now = clock_mono_ns();
     process->started_at_ns = clock_real_ns() - (int64_t)(info->started_ns < now ? now - info->started_ns : 0);
-    if (sbox->next_proc <= process->number)
-        sbox->next_proc = process->number + 1;
+    if (sbox->next_proc <= process->prog.number)
+        sbox->next_proc = process->prog.number + 1;
     return process;
 }
 
@@ -64,14 +64,14 @@ static void on_info(void *ctx, const uint8_t *data, size_t len)
     process->unconfirmed = false;
     process->pid = info.pid;
     if (!info.running) {
-        process->exit = info.exit;
-        process->has_exit = true;
+        process->prog.exit = info.exit;
+        process->prog.has_exit = true;
         process_judge(process);
         return;
     }
-    if (process_watch_end(process, NULL) < 0)
+    if (program_wait(&process->prog, sbox->priv->link, NULL) < 0)
         return; /* its end is then the sandbox's */
-    process_arm(process);
+    program_arm(&process->prog);
     if (!known)
         (void)!process_store(process);
     if (process->shell && process->shell_number)
@@ -82,11 +82,11 @@ static void lose_unconfirmed(struct sbox *sbox)
 {
     for (struct process *p = sbox->priv->first, *next; p; p = next) {
         next = p->next;
-        if (!p->unconfirmed || p->state >= PROCESS_JUDGING)
+        if (!p->unconfirmed || p->prog.state >= PROGRAM_JUDGING)
             continue;
         p->unconfirmed = false;
         p->forgotten = true;
-        snprintf(p->detail, sizeof p->detail, "after a restart of the service the sandbox did not know it");
+        snprintf(p->prog.detail, sizeof p->prog.detail, "after a restart of the service the sandbox did not know it");
         process_pin(p);
         process_judge(p);
         next = p->next;

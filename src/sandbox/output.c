@@ -31,7 +31,7 @@ static void detach(struct output *output)
 static void end(struct output *output)
 {
     struct process *process = output->process;
-    const char *receipt = process->state == PROCESS_ENDED ? process->receipt : NULL;
+    const char *receipt = process->prog.state == PROGRAM_ENDED ? process->receipt : NULL;
 
     process_pin(process);
     detach(output);
@@ -96,14 +96,14 @@ void output_reply(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, cons
 
     output->call = NULL;
     /* Whatever the answer: no more comes. When the process is still on its way out, its end tells. */
-    if (output->process->state == PROCESS_ENDED || output->now)
+    if (output->process->prog.state == PROGRAM_ENDED || output->now)
         end(output);
 }
 
 static int attach(struct output *output, unsigned streams, const uint64_t offset[3], struct brig_err *err)
 {
     const struct svc_proc_attach msg = {
-        .proc = output->process->number, .streams = streams, .offset = {0, offset[1], offset[2]}};
+        .proc = output->process->prog.number, .streams = streams, .offset = {0, offset[1], offset[2]}};
     const struct call_events calls = {.event = output_event, .data = output_data, .reply = output_reply, .ctx = output};
     uint8_t message[64];
     int n = svc_proc_attach_put(message, sizeof message, &msg);
@@ -120,7 +120,7 @@ static void on_info(void *ctx, const uint8_t *data, size_t len)
     struct output *output = ctx;
     struct svc_proc_info info;
 
-    if (svc_proc_info_parse(data, len, &info) < 0 || info.proc != output->process->number)
+    if (svc_proc_info_parse(data, len, &info) < 0 || info.proc != output->process->prog.number)
         return;
     output->limit[1] = info.output[1];
     output->limit[2] = info.output[2];
@@ -156,10 +156,11 @@ static int open_reader(struct process *process, const struct output_events *even
 
     if (r < 0)
         return r;
-    if (process->forgotten || process->start_errnum)
-        return err_set(err, BRIG_E_NOT_FOUND, 0, "process %u: its output is gone", process->number);
+    if (process->forgotten || process->prog.start_errnum)
+        return err_set(err, BRIG_E_NOT_FOUND, 0, "process %u: its output is gone", process->prog.number);
     if (process->n_outputs >= PROCESS_WAITS_MAX)
-        return err_set(err, BRIG_E_LIMIT, 0, "process %u: has %u readers already", process->number, process->n_outputs);
+        return err_set(err, BRIG_E_LIMIT, 0, "process %u: has %u readers already", process->prog.number,
+                       process->n_outputs);
     struct output *output = mem_zalloc(sizeof *output);
     if (!output)
         return err_nomem(err);
@@ -198,7 +199,7 @@ int output_open_now(struct process *process, unsigned streams, const uint64_t of
     struct output *output = NULL;
     int r;
 
-    if (process->state == PROCESS_ENDED)
+    if (process->prog.state == PROGRAM_ENDED)
         return output_open(process, streams, offset, events, ret, err);
     r = open_reader(process, events, &output, err);
     if (r < 0)

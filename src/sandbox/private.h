@@ -276,7 +276,7 @@ void store_ops_orphan(struct manager *manager);
 /* ---- kept.c -------------------------------------------------------------------------------------------- */
 /* Output of a program. False: it is not kept, for want of memory or because the organisation has its share. */
 bool kept_add(struct manager *manager, const char *org_id, struct buf *to, const uint8_t *data, size_t len) MUST_CHECK;
-void kept_done(struct manager *manager, const char *org_id, struct buf *kept); /* frees it */
+void kept_done(struct manager *manager, const char *org_id, struct buf kept[3]); /* frees both streams */
 
 /* ---- states.c ------------------------------------------------------------------------------------------ */
 bool state_allows(enum sbox_state from, enum sbox_state to);
@@ -411,7 +411,9 @@ void network_name(const struct sbox *sbox, bool own_child, struct brig_network *
 void network_process_started(struct process *process);
 bool network_process_ending(struct process *process); /* true: process_ended() follows */
 void network_process_free(struct process *process);
-/* learned: memory for its text */
+/* What went through since; learned: memory for its text */
+void network_fill(const struct sbox *sbox, const struct gate_counts *before, struct brig_receipt *r,
+                  struct buf *learned);
 void network_process_fill(const struct process *process, struct brig_receipt *r, struct buf *learned);
 
 /* ---- quota.c ------------------------------------------------------------------------------------------- */

@@ -22,7 +22,7 @@ struct process *process_new(struct sbox *sbox, const struct caller *caller, bool
     }
     process->sbox = sbox;
     process->caller = *caller;
-    process->verdict = BRIG_CAUSE_MAX;
+    program_init(&process->prog, sbox->manager->loop, &sbox->link, &process_events, process);
     process->cause = BRIG_CAUSE_HOST_ERROR;
     process->prev = priv->last;
     if (process->prev)
@@ -40,15 +40,14 @@ struct process *process_new(struct sbox *sbox, const struct caller *caller, bool
 
 static void process_free(struct process *process)
 {
-    loop_timer_clear(process->sbox->manager->loop, &process->timer);
+    program_done(&process->prog);
     process_drop_calls(process);
     network_process_free(process);
     waits_free(process);
     outputs_free(process);
     early_drop(process);
     inputs_free(process);
-    kept_done(process->sbox->manager, process->sbox->org_id, &process->kept[BRIG_STDOUT]);
-    kept_done(process->sbox->manager, process->sbox->org_id, &process->kept[BRIG_STDERR]);
+    kept_done(process->sbox->manager, process->sbox->org_id, process->prog.kept);
     buf_done(&process->input);
     mem_free(process->run);
     mem_free(process->memory);
@@ -92,7 +91,7 @@ void process_unlink(struct process *process)
         process->next->prev = process->prev;
     else
         priv->last = process->prev;
-    if (process->state == PROCESS_ENDED)
+    if (process->prog.state == PROGRAM_ENDED)
         priv->ended--;
     else
         stops_running(process);
@@ -110,10 +109,10 @@ static void forget_inside(struct process *process)
     const struct call_events none = {0};
     struct call *call;
 
-    if (process->forgotten || process->start_errnum || !sbox->link)
+    if (process->forgotten || process->prog.start_errnum || !sbox->link)
         return;
     process->forgotten = true;
-    svc_put_u32(&out, process->number);
+    svc_put_u32(&out, process->prog.number);
     (void)!link_call(sbox->link, SVC_PROC_FORGET, message, sizeof message, &none, &call, NULL);
 }
 
@@ -121,7 +120,7 @@ static void evict(struct sbox *sbox)
 {
     for (struct process *p = sbox->priv->first, *next; p && sbox->priv->ended > PROCESS_KEEP; p = next) {
         next = p->next;
-        if (p->state == PROCESS_ENDED && !p->outputs && !p->waits && p->pins == 0) {
+        if (p->prog.state == PROGRAM_ENDED && !p->outputs && !p->waits && p->pins == 0) {
             forget_inside(p);
             process_unlink(p);
         }
@@ -163,7 +162,7 @@ static void audit_exit(struct process *process)
 {
     char detail[160];
 
-    snprintf(detail, sizeof detail, "%s process %u", process->run_id, process->number);
+    snprintf(detail, sizeof detail, "%s process %u", process->run_id, process->prog.number);
     uint64_t seq = sandbox_audit(process->sbox->manager, &process->caller, process->sbox->org_id, "process.exit",
                                  process->sbox->id, brig_cause_name(process->cause), detail, false);
     if (seq)
@@ -175,7 +174,7 @@ static void note_failure(const struct process *process)
 {
     struct manager *manager = process->sbox->manager;
     bool well = process->cause == BRIG_CAUSE_CANCELLED ||
-                (process->cause == BRIG_CAUSE_EXITED && process->has_exit && process->exit.status == 0);
+                (process->cause == BRIG_CAUSE_EXITED && process->prog.has_exit && process->prog.exit.status == 0);
 
     if (well || !manager->suspicion || !process->caller.actor[0])
         return;
@@ -191,14 +190,14 @@ void process_ended(struct process *process)
 
     process_pin(process);
     process_drop_calls(process);
-    loop_timer_clear(sbox->manager->loop, &process->timer);
+    loop_timer_clear(sbox->manager->loop, &process->prog.timer);
     stops_running(process);
-    process->state = PROCESS_ENDED;
+    process->prog.state = PROGRAM_ENDED;
     sbox->priv->ended++;
     sbox->last_used_boot_ns = sandbox_boot_ns();
     if (process->ended_at_ns == 0)
         process->ended_at_ns = clock_real_ns();
-    if (process->started_at_ns == 0 || process->start_errnum)
+    if (process->started_at_ns == 0 || process->prog.start_errnum)
         process->started_at_ns = process->ended_at_ns;
     if (!process->foreign) {
         audit_exit(process);
@@ -215,8 +214,7 @@ void process_ended(struct process *process)
         shell_process_ended(process);
     if (!process->foreign)
         (void)!process_store(process);
-    kept_done(process->sbox->manager, process->sbox->org_id, &process->kept[BRIG_STDOUT]);
-    kept_done(process->sbox->manager, process->sbox->org_id, &process->kept[BRIG_STDERR]);
+    kept_done(process->sbox->manager, process->sbox->org_id, process->prog.kept);
     /* Its receipt was the answer, or it never was: nobody comes back for it. */
     if ((process->is_run || of_start) && !process->outputs) {
         forget_inside(process);
@@ -235,7 +233,7 @@ void processes_gone(struct sbox *sbox)
         process_pin(p);
         process_drop_calls(p);
         p->forgotten = true;
-        if (p->state != PROCESS_ENDED)
+        if (p->prog.state != PROGRAM_ENDED)
             process_judge_gone(p);
         else {
             waits_ended(p);
@@ -260,10 +258,10 @@ void processes_free(struct sbox *sbox)
 void processes_resumed(struct sbox *sbox, uint64_t paused_ns)
 {
     for (struct process *p = sbox->priv->first; p; p = p->next)
-        if (p->state <= PROCESS_RUNNING) {
-            if (p->deadline_ns)
-                p->deadline_ns += paused_ns;
-            process_arm(p);
+        if (p->prog.state < PROGRAM_JUDGING) {
+            if (p->prog.deadline_ns)
+                p->prog.deadline_ns += paused_ns;
+            program_arm(&p->prog);
         }
 }
 
@@ -275,7 +273,7 @@ int process_store(struct process *process)
     struct store_run row = {.started_at_ns = process->started_at_ns};
     struct buf doc = BUF_INIT(ROW_MAX);
     struct brig_err err = {0};
-    bool ended = process->state == PROCESS_ENDED;
+    bool ended = process->prog.state == PROGRAM_ENDED;
     int r = 0;
 
     snprintf(row.id, sizeof row.id, "%s", process->run_id);
@@ -305,7 +303,7 @@ struct process *process_find(struct sbox *sbox, uint32_t number)
 {
     struct process *process = sbox->priv->first;
 
-    while (process && process->number != number)
+    while (process && process->prog.number != number)
         process = process->next;
     return process;
 }
@@ -317,7 +315,7 @@ struct process *process_each(struct sbox *sbox, struct process *after)
 
 uint32_t process_number(const struct process *process)
 {
-    return process->number;
+    return process->prog.number;
 }
 
 uint32_t process_pid(const struct process *process)
@@ -332,7 +330,7 @@ const char *process_run_id(const struct process *process)
 
 bool process_running(const struct process *process)
 {
-    return process->state < PROCESS_JUDGING;
+    return process->prog.state < PROGRAM_JUDGING;
 }
 
 bool process_has_tty(const struct process *process)
@@ -343,7 +341,7 @@ bool process_has_tty(const struct process *process)
 void process_json(const struct process *process, struct json *json)
 {
     json_object(json);
-    json_key(json, "number"), json_u64(json, process->number);
+    json_key(json, "number"), json_u64(json, process->prog.number);
     json_key(json, "pid"), json_u64(json, process->pid);
     json_key(json, "run_id"), json_string(json, process->run_id);
     json_key(json, "argv"), json_array(json);
@@ -356,21 +354,19 @@ void process_json(const struct process *process, struct json *json)
         json_key(json, "shell"), json_u64(json, process->shell_number);
     if (process->started_at_ns)
         receipt_put_time(json, "started_at", process->started_at_ns);
-    if (process->state == PROCESS_ENDED) {
+    if (process->prog.state == PROGRAM_ENDED) {
         const struct brig_receipt outcome = {
             .cause = process->cause,
-            .started = process->has_exit,
-            .limits_hit = process->limits_hit,
-            .signal = process->has_exit && (process->exit.status & 0x7f) ? (int)(process->exit.status & 0x7f) : 0,
-            .exit_code = process->has_exit                 ? (int)(process->exit.status >> 8 & 0xff)
-                         : process->start_errnum == ENOENT ? 127
-                                                           : 126,
+            .started = process->prog.has_exit,
+            .limits_hit = process->prog.limits_hit,
+            .signal = program_exit_signal(&process->prog),
+            .exit_code = program_exit_code(&process->prog),
         };
         receipt_put_time(json, "ended_at", process->ended_at_ns);
         receipt_put_outcome(json, &outcome);
         json_key(json, "output"), json_object(json);
-        json_key(json, "stdout"), json_u64(json, process->exit.output[1]);
-        json_key(json, "stderr"), json_u64(json, process->exit.output[2]);
+        json_key(json, "stdout"), json_u64(json, process->prog.exit.output[1]);
+        json_key(json, "stderr"), json_u64(json, process->prog.exit.output[2]);
         json_end(json);
     }
     json_end(json);

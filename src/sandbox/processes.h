@@ -2,16 +2,12 @@
 /*
  * processes.h: the inside of process.h: one struct process per started program, whatever it was started by.
  *
- *     STARTING -> RUNNING -> JUDGING (statistics are asked for) -> ENDED
- *
- * START, WAIT (and for process_run() ATTACH and INPUT) go out together, so the calls may be answered in any order that
- * brig-init's own order allows. A process is over when everything that was asked about it has been answered:
- * process_check().
+ * Its life is that of program/program.h; here is who asked for it and who is told.
  */
 #ifndef BRIG_SANDBOX_PROCESSES_H
 #define BRIG_SANDBOX_PROCESSES_H
 
-#include "codec/wire/guest_svc.h"
+#include "program/program.h"
 #include "sandbox/private.h"
 #include "sandbox/process.h"
 
@@ -19,12 +15,8 @@
 #define PROCESS_KEEP 64u         /* ended ones, per sandbox */
 #define PROCESS_WAITS_MAX 256u   /* waiting requests, readers, writers of one process: each */
 #define SHELLS_MAX 64u
-#define EARLY_MAX 64u                   /* processes whose first output is kept, of all sandboxes: two windows each */
-#define EARLY_NS (2 * NS_PER_SEC)       /* and for how long */
-#define KILL_AFTER_NS (500 * NS_PER_MS) /* between SIGTERM and SIGKILL of a timeout */
-#define DEAF_AFTER_NS (5 * NS_PER_SEC)  /* after SIGKILL: a brig-init that does not say so by then never will */
-
-enum process_state { PROCESS_STARTING, PROCESS_RUNNING, PROCESS_JUDGING, PROCESS_ENDED };
+#define EARLY_MAX 64u             /* processes whose first output is kept, of all sandboxes: two windows each */
+#define EARLY_NS (2 * NS_PER_SEC) /* and for how long */
 
 struct process {
     struct sbox *sbox;
@@ -32,10 +24,10 @@ struct process {
     unsigned pins;
     bool unlinked;
     bool forgotten; /* brig-init has no ring of it any more */
-    uint32_t number, pid;
+    struct program prog;
+    uint32_t pid;
     char run_id[48];
     struct caller caller;
-    enum process_state state;
     bool tty, stdin_open, kill_on_output;
     bool shell; /* from its birth: it is counted apart */
     uint32_t shell_number;
@@ -46,38 +38,17 @@ struct process {
     char *memory; /* of the lists */
     const char **argv, **env_names, **env_layers;
     char *workdir;
-    uint64_t timeout_ms, output_limit;
     int64_t started_at_ns, ended_at_ns; /* wall */
-    uint64_t sent_ns;                   /* CLOCK_MONOTONIC */
     uint64_t audit_seq;
     char *receipt;
     size_t receipt_len;
 
-    /* what is known of its end */
-    bool has_exit;
-    struct svc_proc_exit exit;
-    uint32_t start_errnum, start_stage; /* it did not start */
-    enum brig_cause verdict;            /* ours; BRIG_CAUSE_MAX: none */
-    uint64_t verdict_ns;
-    char verdict_detail[160];
     enum brig_cause cause;
-    uint32_t limits_hit;
     struct gate_counts net;     /* of the sandbox, when it started */
     struct brig_network policy; /* name and version, when it started */
-    char detail[256];
-    bool deaf; /* brig-init did not answer */
 
-    /* the wall clock: SIGTERM, SIGKILL, then deaf */
-    struct loop_timer timer;
-    enum { CLOCK_RUNS, CLOCK_TERM_SENT, CLOCK_KILL_SENT } clock;
-    uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
-
-    struct call *start, *wait, *collect, *feed;
-    /* process_run(), and whoever counts output to kill for it */
+    struct call *feed;
     struct process_run *run;
-    struct buf kept[3];
-    uint64_t seen;
-    bool truncated[3];
     bool is_run; /* of process_run(): output goes into the receipt */
 
     /* stdin: one call for all writers (input.c) */
@@ -141,15 +112,14 @@ int process_store(struct process *process); /* its row, as it is now */
 int process_launch(struct process *process, const struct process_spec *spec, bool collect,
                    struct brig_err *err) MUST_CHECK;
 /* argv, then the environment of a program: its own over the sandbox's, the network's and the base; each with its NUL.
- * -E2BIG, -EMSGSIZE, -ENOMEM. */
-int process_strings(struct sbox *sbox, const char *const *argv, const char *const *env, struct buf *out,
-                    uint32_t *ret_argv, uint32_t *ret_env) MUST_CHECK;
+ * keep: the lists for its receipt; may be NULL. -E2BIG, -EMSGSIZE, -ENOMEM. */
+int process_strings(struct sbox *sbox, const struct process_spec *spec, struct process *keep, struct buf *out,
+                    struct svc_proc_start *ret) MUST_CHECK;
 int sbox_take_number(struct sbox *sbox, uint32_t *ret, struct brig_err *err) MUST_CHECK; /* of a new process */
-int process_watch_end(struct process *process, struct brig_err *err) MUST_CHECK;         /* opens WAIT (recovery) */
 void process_check(struct process *process);                                             /* is it over? */
-void process_verdict(struct process *process, enum brig_cause cause, const char *detail);
-void process_kill(struct process *process); /* everything it has; a clock runs until brig-init says so */
-void process_arm(struct process *process);  /* the wall clock */
+/* A verdict of ours, and everything it has is killed; a clock runs until brig-init says so. */
+void process_end(struct process *process, enum brig_cause cause, const char *detail);
+extern const struct program_events process_events;
 void process_drop_calls(struct process *process);
 /* why it did not start, for process_start() */
 void process_start_failure(const struct process *process, struct brig_err *err);
@@ -157,10 +127,6 @@ void process_start_failure(const struct process *process, struct brig_err *err);
 /* ---- sbox_judge.c --------------------------------------------------------------------------------------------- */
 void process_judge(struct process *process);      /* may ask for statistics first; ends in process_ended() */
 void process_judge_gone(struct process *process); /* the sandbox took it along */
-uint32_t judge_limits(const struct svc_proc_exit *exit, const struct box_stats *stats); /* for limits_hit */
-/* By its own end: exit status and the kernel's counters. stats NULL: those of its leaf only. */
-enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, const struct box_stats *stats,
-                           uint32_t *limits_hit, char *detail, size_t detail_size);
 
 /* ---- sbox_receipt.c ------------------------------------------------------------------------------------------- */
 int process_receipt(struct process *process);                         /* fills receipt; -ENOMEM */
@@ -194,8 +160,5 @@ void shell_recovered(struct process *process);
 /* ---- list.c: after a restart ------------------------------------------------------------------------------ */
 /* What runs in there according to brig-init; known ones are followed again. priv->attach_done is called at the end. */
 int processes_list(struct sbox *sbox, struct brig_err *err) MUST_CHECK;
-
-/* A signal to a process, without waiting for the answer. */
-int process_send_signal(struct process *process, int signum, uint32_t flags) MUST_CHECK;
 
 #endif

@@ -303,15 +303,8 @@ static void on_all_found(void *ctx)
         snprintf(sbox->priv->end.detail, sizeof sbox->priv->end.detail, "it was gone when the service started");
         sbox->priv->end.cause = BRIG_CAUSE_SANDBOX_GONE;
         sbox->priv->end.ended_at_ns = clock_real_ns();
-        sbox->priv->end.usage = (struct brig_usage){BRIG_USAGE_UNKNOWN,
-                                                    BRIG_USAGE_UNKNOWN,
-                                                    BRIG_USAGE_UNKNOWN,
-                                                    BRIG_USAGE_UNKNOWN,
-                                                    BRIG_USAGE_UNKNOWN,
-                                                    BRIG_USAGE_UNKNOWN,
-                                                    BRIG_USAGE_UNKNOWN,
-                                                    0,
-                                                    0};
+        sbox->priv->end.usage = USAGE_UNKNOWN;
+        sbox->priv->end.usage.wall_ms = BRIG_USAGE_UNKNOWN;
         sbox->priv->unsettled = true; /* until its certificate is written */
         manager->recovery->waiting++;
         sbox_moved(sbox, SBOX_STOPPING);

@@ -4,7 +4,6 @@
  * what the service adds. And the document of a run that goes on, from which a restarted daemon takes it up again.
  */
 #include <signal.h>
-#include <sys/wait.h>
 
 #include "base/id.h"
 #include "codec/wire/guest_msg.h"
@@ -13,44 +12,23 @@
 
 #define RECEIPT_MAX (SIZE_MAX / 2)
 
-static void fill_usage(const struct process *process, struct brig_usage *ret)
+static uint64_t wall_ms(const struct program *program)
 {
-    const struct svc_proc_exit *exit = &process->exit;
+    const struct svc_proc_exit *exit = &program->exit;
 
-    *ret = (struct brig_usage){.cpu_ms = BRIG_USAGE_UNKNOWN,
-                               .memory_peak_bytes = BRIG_USAGE_UNKNOWN,
-                               .pids_peak = BRIG_USAGE_UNKNOWN,
-                               .disk_bytes = BRIG_USAGE_UNKNOWN,
-                               .read_bytes = BRIG_USAGE_UNKNOWN,
-                               .written_bytes = BRIG_USAGE_UNKNOWN};
-    if (!process->has_exit) {
-        ret->wall_ms =
-            process->sent_ns && !process->start_errnum ? (clock_mono_ns() - process->sent_ns) / NS_PER_MS : 0;
-        return;
-    }
-    ret->wall_ms = exit->ended_ns > exit->started_ns ? (exit->ended_ns - exit->started_ns) / NS_PER_MS : 0;
-    if (exit->cpu_ns != UINT64_MAX)
-        ret->cpu_ms = exit->cpu_ns / NS_PER_MS;
-    ret->memory_peak_bytes = exit->memory_peak;
-    ret->pids_peak = exit->pids_peak;
+    if (!program->has_exit)
+        return program->sent_ns && !program->start_errnum ? (clock_mono_ns() - program->sent_ns) / NS_PER_MS : 0;
+    return exit->ended_ns > exit->started_ns ? (exit->ended_ns - exit->started_ns) / NS_PER_MS : 0;
 }
 
 static void fill_end(const struct process *process, struct brig_receipt *r)
 {
-    int status = (int)process->exit.status;
-
     r->cause = process->cause;
-    r->limits_hit = process->limits_hit;
-    r->started = process->started_at_ns != 0 && !process->start_errnum && process->pid != 0;
-    snprintf(r->detail, sizeof r->detail, "%s", process->detail);
-    if (process->has_exit) {
-        r->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-        r->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-    } else if (process->start_errnum) {
-        r->exit_code = process->start_errnum == ENOENT ? 127 : 126;
-    } else {
-        r->signal = SIGKILL;
-    }
+    r->limits_hit = process->prog.limits_hit;
+    r->started = process->started_at_ns != 0 && !process->prog.start_errnum && process->pid != 0;
+    snprintf(r->detail, sizeof r->detail, "%s", process->prog.detail);
+    r->exit_code = program_exit_code(&process->prog);
+    r->signal = process->prog.has_exit || process->prog.start_errnum ? program_exit_signal(&process->prog) : SIGKILL;
 }
 
 int process_receipt(struct process *process)
@@ -66,26 +44,27 @@ int process_receipt(struct process *process)
         .provider = sbox_ops(sbox)->name,
         .note = sbox->spec.note,
         .audit_seq = process->audit_seq,
-        .process = process->number,
+        .process = process->prog.number,
         .without_output = !process->is_run,
-        .written = {0, process->exit.output[1], process->exit.output[2]},
+        .written = {0, process->prog.exit.output[1], process->prog.exit.output[2]},
     };
 
     snprintf(r.id, sizeof r.id, "%s", process->run_id);
     snprintf(r.sandbox_id, sizeof r.sandbox_id, "%s", sbox->id);
     snprintf(r.name, sizeof r.name, "%s", sbox->spec.name);
     fill_end(process, &r);
-    fill_usage(process, &r.usage);
+    program_usage(&process->prog, &r.usage);
+    r.usage.wall_ms = wall_ms(&process->prog);
     network_process_fill(process, &r, &learned);
     r.limits = sbox->limits;
-    r.limits.timeout = process->timeout_ms;
-    r.limits.output = process->is_run || process->kill_on_output ? process->output_limit : 0;
+    r.limits.timeout = process->prog.timeout_ms;
+    r.limits.output = process->is_run || process->kill_on_output ? process->prog.output_max : 0;
     memcpy(r.layers, sbox->layers, sizeof r.layers);
     r.protection_complete = sbox->protection_complete;
     for (int i = BRIG_STDOUT; i <= BRIG_STDERR; i++) {
-        r.output[i] = process->kept[i].data;
-        r.output_len[i] = process->kept[i].len;
-        r.truncated[i] = process->truncated[i];
+        r.output[i] = process->prog.kept[i].data;
+        r.output_len[i] = process->prog.kept[i].len;
+        r.truncated[i] = process->prog.truncated[i];
     }
     r.started_at_ns = process->started_at_ns;
     r.ended_at_ns = process->ended_at_ns;
@@ -114,7 +93,7 @@ int process_open_doc(const struct process *process, struct buf *out)
     json_key(&json, "via"), json_string(&json, "daemon");
     json_key(&json, "organization_id"), json_string(&json, sbox->org_id);
     json_key(&json, "sandbox_id"), json_string(&json, sbox->id);
-    json_key(&json, "process"), json_u64(&json, process->number);
+    json_key(&json, "process"), json_u64(&json, process->prog.number);
     json_key(&json, "command"), json_array(&json);
     for (size_t i = 0; process->argv && process->argv[i]; i++)
         json_string(&json, process->argv[i]);
@@ -124,11 +103,11 @@ int process_open_doc(const struct process *process, struct buf *out)
     json_key(&json, "resume"), json_object(&json);
     json_key(&json, "actor"), json_string(&json, process->caller.actor);
     json_key(&json, "key_id"), json_string(&json, process->caller.key_id);
-    json_key(&json, "sent_ns"), json_u64(&json, process->sent_ns);
+    json_key(&json, "sent_ns"), json_u64(&json, process->prog.sent_ns);
     json_key(&json, "started_at_ns"), json_i64(&json, process->started_at_ns);
-    json_key(&json, "timeout_ms"), json_u64(&json, process->timeout_ms);
-    json_key(&json, "deadline_ns"), json_u64(&json, process->deadline_ns);
-    json_key(&json, "output"), json_u64(&json, process->output_limit);
+    json_key(&json, "timeout_ms"), json_u64(&json, process->prog.timeout_ms);
+    json_key(&json, "deadline_ns"), json_u64(&json, process->prog.deadline_ns);
+    json_key(&json, "output"), json_u64(&json, process->prog.output_max);
     json_key(&json, "tty"), json_bool(&json, process->tty);
     json_key(&json, "stdin"), json_bool(&json, process->stdin_open);
     json_key(&json, "shell"), json_u64(&json, process->shell ? process->shell_number : 0);
@@ -198,19 +177,19 @@ static int from_doc(struct sbox *sbox, const struct json_value *doc, const char 
         return -ENOMEM;
     }
     snprintf(process->run_id, sizeof process->run_id, "%s", run_id);
-    process->number = (uint32_t)number;
+    process->prog.number = (uint32_t)number;
     process->shell_number = (uint32_t)shell;
     process->unconfirmed = true;
-    process->state = PROCESS_RUNNING;
-    process->sent_ns = number_of(resume, "sent_ns");
+    process->prog.state = PROGRAM_RUNNING;
+    process->prog.sent_ns = number_of(resume, "sent_ns");
     process->started_at_ns = (int64_t)number_of(resume, "started_at_ns");
-    process->timeout_ms = number_of(resume, "timeout_ms");
-    process->deadline_ns = number_of(resume, "deadline_ns");
-    process->output_limit = number_of(resume, "output");
+    process->prog.timeout_ms = number_of(resume, "timeout_ms");
+    process->prog.deadline_ns = number_of(resume, "deadline_ns");
+    process->prog.output_max = number_of(resume, "output");
     process->tty = flag_of(resume, "tty");
     process->stdin_open = flag_of(resume, "stdin");
-    if (sbox->next_proc <= process->number)
-        sbox->next_proc = process->number + 1;
+    if (sbox->next_proc <= process->prog.number)
+        sbox->next_proc = process->prog.number + 1;
     return 0;
 }
 

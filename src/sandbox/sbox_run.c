@@ -69,8 +69,7 @@ void process_run_cancel(struct process_run *run)
     process->run = NULL;
     mem_free(run);
     sbox_release(process->sbox);
-    process_verdict(process, BRIG_CAUSE_CANCELLED, "the caller left");
-    process_kill(process);
+    process_end(process, BRIG_CAUSE_CANCELLED, "the caller left");
 }
 
 int process_start(struct sbox *sbox, const struct caller *caller, const struct process_spec *spec,
@@ -135,8 +134,6 @@ int process_signal_as(struct process *process, const struct caller *caller, int 
                       void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err)
 {
     struct sbox *sbox = process->sbox;
-    const struct svc_proc_signal msg = {.proc = process->number, .signum = (uint32_t)signum, .flags = svc_flags};
-    uint8_t message[16];
     char detail[128];
     int r = sbox_usable(sbox, err);
 
@@ -145,27 +142,23 @@ int process_signal_as(struct process *process, const struct caller *caller, int 
     if (signum < 1 || signum > 64)
         return err_usage(err, "signal %d: must be between 1 and 64", signum);
     if (!process_running(process))
-        return err_set(err, BRIG_E_CONFLICT, 0, "process %u has ended", process->number);
-    int n = svc_proc_signal_put(message, sizeof message, &msg);
-    if (n < 0)
-        return err_usage(err, "signal %d: bad flags", signum);
+        return err_set(err, BRIG_E_CONFLICT, 0, "process %u has ended", process->prog.number);
     struct signalling *s = mem_zalloc(sizeof *s);
     if (!s)
         return err_nomem(err);
     *s = (struct signalling){done, ctx};
     const struct call_events events = {.reply = done ? on_signalled : NULL, .ctx = s};
-    struct call *call;
-    r = link_call(sbox->link, SVC_PROC_SIGNAL, message, (size_t)n, &events, &call, err);
+    r = program_signal(&process->prog, signum, svc_flags, &events, err);
     if (r < 0 || !done)
         mem_free(s);
     if (r < 0)
         return r;
-    snprintf(detail, sizeof detail, "%s process %u: signal %d", process->run_id, process->number, signum);
+    snprintf(detail, sizeof detail, "%s process %u: signal %d", process->run_id, process->prog.number, signum);
     sandbox_audit(sbox->manager, caller, sbox->org_id, "process.signal", sbox->id, "ok", detail, false);
     if (signum == SIGKILL && (svc_flags & SVC_SIGNAL_ALL)) {
-        process_verdict(process, BRIG_CAUSE_CANCELLED, "it was killed by request");
-        process->clock = CLOCK_KILL_SENT;
-        process_arm(process);
+        (void)program_verdict(&process->prog, BRIG_CAUSE_CANCELLED, "it was killed by request");
+        process->prog.state = PROGRAM_KILL_SENT;
+        program_arm(&process->prog);
     }
     return 0;
 }
@@ -181,12 +174,12 @@ int process_resize(struct process *process, uint16_t rows, uint16_t cols, struct
     if (r < 0)
         return r;
     if (!process->tty)
-        return err_set(err, BRIG_E_CONFLICT, 0, "process %u has no terminal", process->number);
+        return err_set(err, BRIG_E_CONFLICT, 0, "process %u has no terminal", process->prog.number);
     if (!process_running(process))
-        return err_set(err, BRIG_E_CONFLICT, 0, "process %u has ended", process->number);
+        return err_set(err, BRIG_E_CONFLICT, 0, "process %u has ended", process->prog.number);
     if (rows == 0 || cols == 0)
         return err_usage(err, "rows and cols: must be at least 1");
-    svc_put_u32(&out, process->number);
+    svc_put_u32(&out, process->prog.number);
     svc_put_u16(&out, rows);
     svc_put_u16(&out, cols);
     return link_call(process->sbox->link, SVC_PROC_RESIZE, message, sizeof message, &none, &call, err);
@@ -226,8 +219,8 @@ static void wait_tell(struct process_wait *wait)
 
     process_pin(process);
     wait_free(wait);
-    if (process->state != PROCESS_ENDED)
-        (void)err_set(&err, BRIG_E_TIMEOUT, 0, "process %u still runs", process->number);
+    if (process->prog.state != PROGRAM_ENDED)
+        (void)err_set(&err, BRIG_E_TIMEOUT, 0, "process %u still runs", process->prog.number);
     else if (!process->receipt)
         (void)err_nomem(&err);
     if (err.code)
@@ -249,7 +242,7 @@ int process_wait(struct process *process, uint64_t timeout_ms,
     struct loop *loop = process->sbox->manager->loop;
 
     if (process->n_waits >= PROCESS_WAITS_MAX)
-        return err_set(err, BRIG_E_LIMIT, 0, "process %u: %u requests wait for it already", process->number,
+        return err_set(err, BRIG_E_LIMIT, 0, "process %u: %u requests wait for it already", process->prog.number,
                        process->n_waits);
     struct process_wait *wait = mem_zalloc(sizeof *wait);
     if (!wait)
@@ -257,10 +250,10 @@ int process_wait(struct process *process, uint64_t timeout_ms,
     *wait = (struct process_wait){
         .process = process, .timer = {.fn = on_wait_timer}, .done = done, .ctx = ctx, .next = process->waits};
     wait->timer.ctx = wait;
-    if (process->state == PROCESS_ENDED || timeout_ms) {
-        uint64_t wait_ns = process->state == PROCESS_ENDED ? 0
-                           : timeout_ms < DURATION_MAX_MS  ? timeout_ms * NS_PER_MS
-                                                           : DURATION_MAX_MS * NS_PER_MS;
+    if (process->prog.state == PROGRAM_ENDED || timeout_ms) {
+        uint64_t wait_ns = process->prog.state == PROGRAM_ENDED ? 0
+                           : timeout_ms < DURATION_MAX_MS       ? timeout_ms * NS_PER_MS
+                                                                : DURATION_MAX_MS * NS_PER_MS;
         int r = loop_timer_set(loop, &wait->timer, loop_now_ns() + wait_ns, err);
         if (r < 0) {
             mem_free(wait);

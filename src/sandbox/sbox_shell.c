@@ -110,8 +110,7 @@ static void finish(struct shell *shell, const struct brig_err *err)
     if (shell->call)
         call_drop(take_ptr(&shell->call));
     buf_done(&shell->command);
-    kept_done(shell->sbox->manager, shell->sbox->org_id, &shell->kept[1]);
-    kept_done(shell->sbox->manager, shell->sbox->org_id, &shell->kept[2]);
+    kept_done(shell->sbox->manager, shell->sbox->org_id, shell->kept);
     sbox_release(shell->sbox);
     if (done)
         done(shell->ctx, err ? NULL : buf.data, err ? 0 : buf.len, err); /* the shell may be closed in there */
@@ -167,8 +166,7 @@ static void abandon(struct shell *shell)
 
     if (process) {
         process->shell_number = 0;
-        process_verdict(process, BRIG_CAUSE_TIMEOUT, "the shell did not come back");
-        process_kill(process);
+        process_end(process, BRIG_CAUSE_TIMEOUT, "the shell did not come back");
     }
     shell->result = (struct svc_shell_result){.status = SIGKILL, .ended = 1};
     finish(shell, NULL);
@@ -196,8 +194,8 @@ static void on_timer(struct loop_timer *timer)
      * In this order: what the shell does when its program has died must be to stop. Again, for one that was just being
      * started.
      */
-    (void)!process_send_signal(shell->process, (int)SVC_SHELL_STOP, 0);
-    (void)!process_send_signal(shell->process, SIGKILL, SVC_SIGNAL_CHILDREN);
+    (void)!program_signal(&shell->process->prog, (int)SVC_SHELL_STOP, 0, NULL, NULL);
+    (void)!program_signal(&shell->process->prog, SIGKILL, SVC_SIGNAL_CHILDREN, NULL, NULL);
     (void)!loop_timer_set(shell->sbox->manager->loop, &shell->timer, loop_now_ns() + STOP_AGAIN_NS, NULL);
 }
 
@@ -210,7 +208,7 @@ static int send_command(struct shell *shell, struct brig_err *err)
     if (buf_reserve(&message, size) < 0)
         return err_nomem(err);
     struct svc_cursor out = {(uint8_t *)message.data, (uint8_t *)message.data + size, false};
-    svc_put_u32(&out, shell->process->number);
+    svc_put_u32(&out, shell->process->prog.number);
     svc_put_bytes(&out, (struct svc_bytes){shell->command.data, (uint32_t)shell->command.len});
     if (out.bad)
         return err_set(err, BRIG_E_TOO_LARGE, 0, "command: too long");
@@ -266,8 +264,7 @@ static void shell_free(struct shell *shell)
         shell->next->prev = shell->prev;
     priv->n_shells--;
     buf_done(&shell->command);
-    kept_done(shell->sbox->manager, shell->sbox->org_id, &shell->kept[1]);
-    kept_done(shell->sbox->manager, shell->sbox->org_id, &shell->kept[2]);
+    kept_done(shell->sbox->manager, shell->sbox->org_id, shell->kept);
     mem_free(shell->env);
     mem_free(shell->env_memory);
     mem_free(shell);
@@ -307,7 +304,7 @@ static void on_process(void *ctx, struct process *process, const struct brig_err
         struct process *failed = take_ptr(&shell->process);
         if (failed) {
             failed->shell_number = 0;
-            if (failed->start_errnum && try_otherwise(shell, failed->start_errnum, failed->start_stage))
+            if (failed->prog.start_errnum && try_otherwise(shell, failed->prog.start_errnum, failed->prog.start_stage))
                 return;
         }
         if (shell->open_done)
@@ -505,8 +502,7 @@ int shell_close(struct shell *shell, struct brig_err *err)
     if (shell->busy)
         return err_set(err, BRIG_E_CONFLICT, 0, "shell %u runs a command", shell->number);
     if (process && process_running(process)) {
-        process_verdict(process, BRIG_CAUSE_CANCELLED, "the shell was closed");
-        process_kill(process);
+        process_end(process, BRIG_CAUSE_CANCELLED, "the shell was closed");
     }
     shell_free(shell);
     return 0;

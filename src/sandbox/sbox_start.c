@@ -4,10 +4,8 @@
  * output is wanted) leave in one go: the number of the process is ours to choose, so nothing has to be waited for in
  * between.
  *
- * The wall clock is kept here: at the deadline SIGTERM for the main process, half a second later SIGKILL for everything
- * it has started; a brig-init that does not report the end then is called deaf, and the run ends without it.
+ * The clock, the output limit and the calls are those of program/program.h.
  */
-#include <inttypes.h>
 #include <signal.h>
 
 #include "codec/wire/guest_msg.h"
@@ -109,23 +107,6 @@ static int put_strings(struct buf *out, const struct process_spec *spec, const s
     return r;
 }
 
-int process_strings(struct sbox *sbox, const char *const *argv, const char *const *env, struct buf *out,
-                    uint32_t *ret_argv, uint32_t *ret_env)
-{
-    const struct process_spec spec = {.argv = argv};
-    struct env_list *list = mem_alloc(sizeof *list);
-
-    if (!list)
-        return -ENOMEM;
-    list->n = 0;
-    memset(list->slots, 0, sizeof list->slots);
-    int r = env_fill(list, sbox, env);
-    r = r < 0 ? r : put_strings(out, &spec, list, ret_argv);
-    *ret_env = (uint32_t)list->n;
-    mem_free(list);
-    return r;
-}
-
 /* argv and the names of the environment, kept for the receipt in one block. */
 static int keep_lists(struct process *process, const struct process_spec *spec, const struct env_list *list,
                       uint32_t n_argv)
@@ -160,44 +141,43 @@ static int keep_lists(struct process *process, const struct process_spec *spec, 
     return 0;
 }
 
-static int make_message(struct process *process, const struct process_spec *spec, struct buf *ret, struct brig_err *err)
+int process_strings(struct sbox *sbox, const struct process_spec *spec, struct process *keep, struct buf *out,
+                    struct svc_proc_start *ret)
 {
-    struct sbox *sbox = process->sbox;
     struct env_list *list = mem_alloc(sizeof *list);
-    AUTO_BUF struct buf strings = BUF_INIT(GUEST_STRINGS_MAX);
-    uint32_t n_argv = 0;
 
     if (!list)
-        return err_nomem(err);
+        return -ENOMEM;
     list->n = 0;
     memset(list->slots, 0, sizeof list->slots);
     int r = env_fill(list, sbox, spec->env);
-    r = r < 0 ? r : put_strings(&strings, spec, list, &n_argv);
-    r = r < 0 ? r : keep_lists(process, spec, list, n_argv);
-    const struct svc_proc_start msg = {
-        .proc = process->number,
+    r = r < 0 ? r : put_strings(out, spec, list, &ret->n_argv);
+    if (r == 0 && keep)
+        r = keep_lists(keep, spec, list, ret->n_argv);
+    ret->n_env = (uint32_t)list->n;
+    ret->strings = (const uint8_t *)out->data;
+    ret->strings_len = out->len;
+    mem_free(list);
+    return r;
+}
+
+static int start(struct process *process, const struct process_spec *spec, struct brig_err *err)
+{
+    AUTO_BUF struct buf strings = BUF_INIT(GUEST_STRINGS_MAX);
+    struct svc_proc_start msg = {
         .flags = (spec->tty ? SVC_PROC_TTY : 0u) | (process->stdin_open ? SVC_PROC_STDIN : 0u) |
                  (process->shell ? SVC_PROC_SHELL : 0u) | (spec->hold || process->is_run ? SVC_PROC_HOLD : 0u),
         .rows = spec->rows,
         .cols = spec->cols,
         .ring = spec->ring,
-        .n_argv = n_argv,
-        .n_env = (uint32_t)list->n,
         .workdir = {process->workdir, (uint32_t)strlen(process->workdir)},
-        .strings = (const uint8_t *)strings.data,
-        .strings_len = strings.len,
     };
-    mem_free(list);
-    r = r < 0 ? r : buf_reserve(ret, strings.len + msg.workdir.len + 128);
-    if (r == 0) {
-        r = svc_proc_start_put((uint8_t *)ret->data, strings.len + msg.workdir.len + 128, &msg);
-        if (r > 0)
-            buf_commit(ret, (size_t)r);
-    }
+    int r = process_strings(process->sbox, spec, process, &strings, &msg);
+
     if (r == -E2BIG || r == -EMSGSIZE)
         return err_usage(err, "command and environment: longer than %u bytes, or more than %u variables",
                          GUEST_STRINGS_MAX, ENV_TOTAL);
-    return r < 0 ? err_nomem(err) : 0;
+    return r < 0 ? err_nomem(err) : program_start(&process->prog, &msg, err);
 }
 
 /* ---- what brig-init says ---------------------------------------------------------------------------------------- */
@@ -214,29 +194,13 @@ static int64_t wall_of(uint64_t mono_ns, uint64_t earliest_ns)
     return clock_real_ns() - (int64_t)(now - mono_ns);
 }
 
-static void on_started(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t *data, size_t len)
+static void on_started(struct program *program, const struct svc_proc_started *msg)
 {
-    struct process *process = ctx;
-    struct svc_proc_started msg;
-
-    process->start = NULL;
-    if (errnum == ENOTCONN)
-        return; /* the sandbox is going, and takes it along */
-    if (errnum == 0 && svc_proc_started_parse(data, len, &msg) < 0)
-        errnum = EPROTO, stage = STAGE_MAX;
-    if (errnum) {
-        process->start_errnum = errnum;
-        process->start_stage = stage;
-        process_drop_calls(process);
-        early_drop(process);
-        process_judge(process);
-        return;
-    }
-    process->pid = msg.pid;
-    process->started_at_ns = wall_of(msg.at_ns, process->sent_ns);
-    if (process->state == PROCESS_STARTING)
-        process->state = PROCESS_RUNNING;
+    struct process *process = program->owner;
     void (*done)(void *c, struct process *p, const struct brig_err *err) = process->start_done;
+
+    process->pid = msg->pid;
+    process->started_at_ns = wall_of(msg->at_ns, program->sent_ns);
     process->start_done = NULL;
     process_pin(process);
     if (done)
@@ -245,82 +209,37 @@ static void on_started(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t
     process_unpin(process);
 }
 
-static void on_waited(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data, size_t len)
+static void on_answered(struct program *program, uint32_t errnum)
 {
-    struct process *process = ctx;
+    struct process *process = program->owner;
 
-    process->wait = NULL;
     if (errnum == ENOTCONN)
-        return;
-    if (errnum == 0 && svc_proc_exit_parse(data, len, &process->exit) == 0) {
-        process->has_exit = true;
-        process->ended_at_ns = wall_of(process->exit.ended_ns, process->sent_ns);
-    } else if (!process->start_errnum) {
-        snprintf(process->detail, sizeof process->detail, "brig-init does not say how it ended");
+        return; /* the sandbox is going, and takes it along */
+    if (program->has_exit && !process->ended_at_ns)
+        process->ended_at_ns = wall_of(program->exit.ended_ns, program->sent_ns);
+    if (program->start_errnum) {
+        process_drop_calls(process);
+        early_drop(process);
     }
     process_check(process);
 }
 
 void process_check(struct process *process)
 {
-    if (process->state < PROCESS_JUDGING && !process->start && !process->wait && !process->collect &&
-        !process->sbox->priv->link_gone)
+    if (process->prog.state < PROGRAM_JUDGING && !program_waits(&process->prog) && !process->sbox->priv->link_gone)
         process_judge(process);
 }
 
-/* ---- collecting output ------------------------------------------------------------------------------------------- */
-
-static void on_output(void *ctx, unsigned stream, const uint8_t *data, size_t len)
+static void on_output(struct program *program, unsigned stream, const uint8_t *data, size_t len)
 {
-    struct process *process = ctx;
-    uint64_t room = process->output_limit - process->seen;
-    size_t take = len < room ? len : (size_t)room;
+    struct process *process = program->owner;
+    size_t take = program_count_output(program, stream, len);
 
-    if (take < len) {
-        process->truncated[stream] = true;
-        process->limits_hit |= 1u << BRIG_LIMIT_OUTPUT;
-        if (process->kill_on_output && process->verdict == BRIG_CAUSE_MAX) {
-            process_verdict(process, BRIG_CAUSE_OUTPUT_LIMIT, "");
-            process_kill(process);
-        }
-    }
-    process->seen += take;
     if (process->is_run && take > 0 &&
-        !kept_add(process->sbox->manager, process->sbox->org_id, &process->kept[stream], data, take))
-        process->truncated[stream] = true; /* said, not hidden */
-    call_consumed(process->collect, stream, len);
-}
-
-static void on_collected(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
-                         size_t len UNUSED)
-{
-    struct process *process = ctx;
-
-    process->collect = NULL;
-    if (errnum != ENOTCONN)
-        process_check(process);
-}
-
-static int collect(struct process *process, struct brig_err *err)
-{
-    const struct svc_proc_attach msg = {.proc = process->number, .streams = 1u << BRIG_STDOUT | 1u << BRIG_STDERR};
-    const struct call_events events = {.data = on_output, .reply = on_collected, .ctx = process};
-    uint8_t message[64];
-    int n = svc_proc_attach_put(message, sizeof message, &msg);
-
-    if (n < 0)
-        return err_set(err, BRIG_E_HOST, -n, "attach");
-    return link_call(process->sbox->link, SVC_PROC_ATTACH, message, (size_t)n, &events, &process->collect, err);
-}
-
-int process_watch_end(struct process *process, struct brig_err *err)
-{
-    const struct call_events events = {.reply = on_waited, .ctx = process};
-    uint8_t message[4];
-    struct svc_cursor out = {message, message + sizeof message, false};
-
-    svc_put_u32(&out, process->number);
-    return link_call(process->sbox->priv->link, SVC_PROC_WAIT, message, sizeof message, &events, &process->wait, err);
+        !kept_add(process->sbox->manager, process->sbox->org_id, &program->kept[stream], data, take))
+        program->truncated[stream] = true; /* said, not hidden */
+    if (take < len && process->kill_on_output && program->verdict.cause == BRIG_CAUSE_MAX)
+        process_end(process, BRIG_CAUSE_OUTPUT_LIMIT, "");
 }
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
@@ -342,31 +261,28 @@ int sbox_take_number(struct sbox *sbox, uint32_t *ret, struct brig_err *err)
     return 0;
 }
 
-static int send_all(struct process *process, const struct buf *message, const struct process_spec *spec, bool collects,
-                    struct brig_err *err)
+static int send_all(struct process *process, const struct process_spec *spec, bool collects, struct brig_err *err)
 {
-    const struct call_events events = {.reply = on_started, .ctx = process};
-    int r = link_call(process->sbox->link, SVC_PROC_START, message->data, message->len, &events, &process->start, err);
+    int r = start(process, spec, err);
 
     if (r < 0)
         return r;
     if (collects)
-        r = collect(process, err);
+        r = program_attach(&process->prog, err);
     else if (!process->shell && !spec->ring) /* who says how much to keep means it */
         r = early_open(process, err);
     if (r == 0)
-        r = process_watch_end(process, err);
+        r = program_wait(&process->prog, process->sbox->link, err);
     if (r == 0 && spec->input)
         r = input_feed(process, spec->input, spec->input_len, err);
     if (r < 0) /* half asked for: undone */
-        (void)!process_send_signal(process, SIGKILL, SVC_SIGNAL_ALL);
+        (void)!program_signal(&process->prog, SIGKILL, SVC_SIGNAL_ALL, NULL, NULL);
     return r;
 }
 
 int process_launch(struct process *process, const struct process_spec *spec, bool collects, struct brig_err *err)
 {
     struct sbox *sbox = process->sbox;
-    AUTO_BUF struct buf message = BUF_INIT(SVC_OPEN_MAX);
     char detail[256];
 
     if (sbox->priv->running > PROCESS_RUNNING_MAX)
@@ -378,25 +294,27 @@ int process_launch(struct process *process, const struct process_spec *spec, boo
     process->tty = spec->tty;
     process->stdin_open = spec->stdin_open || spec->input != NULL || spec->tty;
     process->kill_on_output = spec->kill_on_output;
-    process->timeout_ms = spec->timeout_ms;
-    process->output_limit = spec->output ? spec->output : sbox->limits.output ? sbox->limits.output : 10u << 20;
-    process->kept[1] = process->kept[2] = BUF_INIT((size_t)process->output_limit);
+    process->prog.timeout_ms = spec->timeout_ms;
+    process->prog.output_max = spec->output          ? spec->output
+                               : sbox->limits.output ? sbox->limits.output
+                                                     : PROGRAM_OUTPUT_DEFAULT;
+    process->prog.kept[1] = process->prog.kept[2] = BUF_INIT((size_t)process->prog.output_max);
     process->workdir = mem_strdup(spec->workdir ? spec->workdir : sbox->spec.workdir);
     if (!process->workdir)
         return err_nomem(err);
-    r = sbox_take_number(sbox, &process->number, err);
-    r = r < 0 ? r : make_message(process, spec, &message, err);
-    r = r < 0 ? r : send_all(process, &message, spec, collects, err);
+    r = sbox_take_number(sbox, &process->prog.number, err);
+    r = r < 0 ? r : send_all(process, spec, collects, err);
     if (r < 0)
         return r;
-    process->sent_ns = clock_mono_ns();
+    process->prog.sent_ns = clock_mono_ns();
     process->started_at_ns = clock_real_ns(); /* brig-init says it better in a moment */
-    process->deadline_ns = process->timeout_ms ? process->sent_ns + process->timeout_ms * NS_PER_MS : 0;
-    process_arm(process);
+    process->prog.deadline_ns =
+        process->prog.timeout_ms ? process->prog.sent_ns + process->prog.timeout_ms * NS_PER_MS : 0;
+    program_arm(&process->prog);
     early_arm(process);
     network_process_started(process);
     sbox->last_used_boot_ns = sandbox_boot_ns();
-    snprintf(detail, sizeof detail, "%s process %u: %.128s", process->run_id, process->number, process->argv[0]);
+    snprintf(detail, sizeof detail, "%s process %u: %.128s", process->run_id, process->prog.number, process->argv[0]);
     process->audit_seq =
         sandbox_audit(sbox->manager, &process->caller, sbox->org_id, "process.start", sbox->id, "ok", detail, false);
     (void)!process_store(process);
@@ -405,104 +323,60 @@ int process_launch(struct process *process, const struct process_spec *spec, boo
 
 void process_drop_calls(struct process *process)
 {
-    struct call **const calls[] = {&process->start, &process->wait, &process->collect, &process->feed};
-
-    for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
-        if (*calls[i])
-            call_drop(take_ptr(calls[i]));
+    program_drop_calls(&process->prog);
+    if (process->feed)
+        call_drop(take_ptr(&process->feed));
 }
 
 void process_start_failure(const struct process *process, struct brig_err *err)
 {
-    bool exec = process->start_errnum && process->start_stage == STAGE_EXEC;
-    bool usage = process->start_errnum && (exec || process->start_stage == STAGE_WORKDIR);
+    bool exec = process->prog.start_errnum && process->prog.start_stage == STAGE_EXEC;
+    bool usage = process->prog.start_errnum && (exec || process->prog.start_stage == STAGE_WORKDIR);
 
     (void)err_set(err,
-                  usage                             ? BRIG_E_USAGE
-                  : process->start_errnum == EAGAIN ? BRIG_E_LIMIT
-                  : process->start_errnum           ? BRIG_E_HOST
-                                                    : BRIG_E_GONE,
-                  0, "%s%s", process->detail[0] ? process->detail : "the sandbox has ended",
-                  !exec                             ? ""
-                  : process->start_errnum == ENOENT ? " (status 127)"
-                                                    : " (status 126)");
-    err->errnum = (int)process->start_errnum;
+                  usage                                  ? BRIG_E_USAGE
+                  : process->prog.start_errnum == EAGAIN ? BRIG_E_LIMIT
+                  : process->prog.start_errnum           ? BRIG_E_HOST
+                                                         : BRIG_E_GONE,
+                  0, "%s%s", process->prog.detail[0] ? process->prog.detail : "the sandbox has ended",
+                  !exec                                  ? ""
+                  : process->prog.start_errnum == ENOENT ? " (status 127)"
+                                                         : " (status 126)");
+    err->errnum = (int)process->prog.start_errnum;
 }
 
 /* ---- verdicts and the clock ----------------------------------------------------------------------------- */
 
-void process_verdict(struct process *process, enum brig_cause cause, const char *detail)
+static void tell_limit(struct process *process)
 {
-    if (process->verdict != BRIG_CAUSE_MAX || process->state >= PROCESS_JUDGING)
-        return;
-    process->verdict = cause;
-    process->verdict_ns = clock_mono_ns();
-    snprintf(process->verdict_detail, sizeof process->verdict_detail, "%s", detail);
-    if (cause == BRIG_CAUSE_TIMEOUT || cause == BRIG_CAUSE_OUTPUT_LIMIT)
-        sandbox_audit(process->sbox->manager, &process->caller, process->sbox->org_id, "limit.kill", process->sbox->id,
-                      brig_cause_name(cause), process->run_id, false);
+    sandbox_audit(process->sbox->manager, &process->caller, process->sbox->org_id, "limit.kill", process->sbox->id,
+                  brig_cause_name(process->prog.verdict.cause), process->run_id, false);
 }
 
-int process_send_signal(struct process *process, int signum, uint32_t flags)
+void process_end(struct process *process, enum brig_cause cause, const char *detail)
 {
-    const struct svc_proc_signal msg = {.proc = process->number, .signum = (uint32_t)signum, .flags = flags};
-    const struct call_events none = {0};
-    struct call *call;
-    uint8_t message[16];
-    int n = svc_proc_signal_put(message, sizeof message, &msg);
-
-    if (n < 0 || !process->sbox->link)
-        return n < 0 ? n : -ENOTCONN;
-    return link_call(process->sbox->link, SVC_PROC_SIGNAL, message, (size_t)n, &none, &call, NULL);
+    if (program_verdict(&process->prog, cause, detail) && cause_limit(cause))
+        tell_limit(process);
+    program_kill(&process->prog);
 }
 
-static void deaf(struct process *process)
+static void on_clock(struct program *program)
 {
-    process->deaf = true;
-    process_drop_calls(process);
-    process_judge(process);
-}
+    struct process *process = program->owner;
 
-static void on_clock(struct loop_timer *timer)
-{
-    struct process *process = timer->ctx;
-    char detail[64];
-
-    if (process->state >= PROCESS_JUDGING || process->sbox->state != SBOX_RUNNING)
+    if (program->state >= PROGRAM_JUDGING || process->sbox->state != SBOX_RUNNING)
         return; /* paused: processes_resumed() arms it again */
-    switch (process->clock) {
-    case CLOCK_RUNS:
-        snprintf(detail, sizeof detail, "after %" PRIu64 " ms", process->timeout_ms);
-        process_verdict(process, BRIG_CAUSE_TIMEOUT, detail);
-        (void)!process_send_signal(process, SIGTERM, 0);
-        process->clock = CLOCK_TERM_SENT;
-        process_arm(process);
-        break;
-    case CLOCK_TERM_SENT: process_kill(process); break;
-    case CLOCK_KILL_SENT: deaf(process); break;
-    }
+    if (program->state >= PROGRAM_TERM_SENT)
+        program_tick(program);
+    else if (program_time_out(program))
+        tell_limit(process);
 }
 
-void process_arm(struct process *process)
+static void on_over(struct program *program)
 {
-    uint64_t now = clock_mono_ns(), at = 0;
-
-    switch (process->clock) {
-    case CLOCK_RUNS: at = process->deadline_ns; break;
-    case CLOCK_TERM_SENT: at = now + KILL_AFTER_NS; break;
-    case CLOCK_KILL_SENT: at = now + DEAF_AFTER_NS; break;
-    }
-    process->timer.fn = on_clock;
-    process->timer.ctx = process;
-    if (at)
-        (void)!loop_timer_set(process->sbox->manager->loop, &process->timer, at, NULL);
+    process_drop_calls(program->owner);
+    process_judge(program->owner);
 }
 
-void process_kill(struct process *process)
-{
-    if (process->state >= PROCESS_JUDGING)
-        return;
-    (void)!process_send_signal(process, SIGKILL, SVC_SIGNAL_ALL);
-    process->clock = CLOCK_KILL_SENT;
-    process_arm(process);
-}
+const struct program_events process_events = {
+    .answered = on_answered, .started = on_started, .output = on_output, .clock = on_clock, .over = on_over};

@@ -186,7 +186,7 @@ static void numbers_come_with_the_answer(void **state)
     rig_run(rig, 3);
     rig->fake.hold_stats = true;
     peer_say(rig_peer(child_sbox(child)), 1, "b", 1, true);
-    RIG_UNTIL(rig, child->answered);
+    RIG_UNTIL(rig, child->talk == CHILD_ANSWERED);
     assert_int_equal(seen.done, 0);
     counted(child, 35, 0);
     assert_int_equal(seen.done, 1);
@@ -454,10 +454,10 @@ static void gone_while_it_is_counted(void **state)
     struct child_claim claim = plain();
     struct child *child = claimed(rig, &claim);
 
-    RIG_UNTIL(rig, child->has_parked);
+    RIG_UNTIL(rig, child->parked.cpu_ns);
     rig->fake.hold_stats = true;
     peer_say(rig_peer(child_sbox(child)), 1, "a", 1, true);
-    RIG_UNTIL(rig, child->over);
+    RIG_UNTIL(rig, child->prog.state == PROGRAM_JUDGING);
     assert_int_equal(seen.done, 0);
     fake_die(rig_box(child_sbox(child)), BRIG_CAUSE_SANDBOX_GONE, "broken");
     RIG_UNTIL(rig, seen.done == 1);

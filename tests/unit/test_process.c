@@ -168,8 +168,8 @@ static void deaf_init(void **state)
                      0);
     RIG_UNTIL(rig, rig_peer(sbox)->last_signal == SIGKILL);
     struct process *process = process_each(sbox, NULL);
-    assert_int_equal(process->clock, CLOCK_KILL_SENT);
-    process->timer.fn(&process->timer); /* five seconds later */
+    assert_int_equal(process->prog.state, PROGRAM_KILL_SENT);
+    process->prog.timer.fn(&process->prog.timer); /* five seconds later */
     RIG_UNTIL(rig, got.n);
     struct json_doc *doc = rig_json(got.text);
     assert_string_equal(text_at(doc, "outcome", "cause"), "timeout");
@@ -225,7 +225,7 @@ static struct process_run *flood(struct rig *rig, struct sbox *sbox, struct got 
     RIG_UNTIL(rig, peer_proc(rig_peer(sbox), process_number(last)));
     memset(text, 'x', len);
     peer_write(rig_peer(sbox), process_number(last), 1, text, len);
-    RIG_UNTIL(rig, last->seen == len);
+    RIG_UNTIL(rig, last->prog.output_seen == len);
     return r;
 }
 
@@ -256,7 +256,7 @@ static void an_organisation_keeps_its_share(void **state)
     snprintf(rig->caller.org_id, sizeof rig->caller.org_id, ORG);
     assert_int_equal(rig->manager->kept_bytes, 750);
     peer_write(rig_peer(sbox), second, 1, "more", 4);
-    RIG_UNTIL(rig, process_find(sbox, second)->seen == 204);
+    RIG_UNTIL(rig, process_find(sbox, second)->prog.output_seen == 204);
     assert_int_equal(rig->manager->kept_bytes, 750);
     ends_with(rig, theirs, other, &c, 150, false);
     ends_with(rig, sbox, second, &b, 200, true);

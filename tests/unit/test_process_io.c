@@ -190,7 +190,7 @@ static void writers(void **state)
     assert_int_equal(input_write(b.input, "end", 3), 3);
     input_close(b.input, true);
     RIG_UNTIL(rig, !process_running(process));
-    assert_int_equal(process->exit.output[1], (3u << 20) + 3);
+    assert_int_equal(process->prog.exit.output[1], (3u << 20) + 3);
     assert_int_equal(rig_peer(sbox)->opens[SVC_PROC_INPUT], 1); /* one call for both */
 }
 
@@ -360,7 +360,7 @@ static void runs_survive(void **state)
     snprintf(ids[2], 48, "%s", process_run_id(before));
     snprintf(ids[3], 48, "%s", process_run_id(lost));
     snprintf(sandbox, sizeof sandbox, "%s", sbox->id);
-    uint64_t deadline = lives->deadline_ns;
+    uint64_t deadline = lives->prog.deadline_ns;
     uint32_t shell_proc = 5;
     assert_int_equal(shell_number(shell), 1);
     struct peer *peer = rig_peer(sbox);
@@ -379,7 +379,7 @@ static void runs_survive(void **state)
     assert_non_null(lives);
     assert_true(process_running(lives));
     assert_string_equal(process_run_id(lives), ids[0]);
-    assert_int_equal(lives->deadline_ns, deadline);
+    assert_int_equal(lives->prog.deadline_ns, deadline);
     assert_int_equal(process_pid(lives), 101);
     assert_string_equal(lives->argv[1], "100");
     assert_string_equal(lives->caller.actor, "key-1");

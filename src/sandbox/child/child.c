@@ -15,11 +15,7 @@
 
 /* ---- life ------------------------------------------------------------------------------------------------- */
 
-static void drop(struct call **call)
-{
-    if (*call)
-        call_drop(take_ptr(call));
-}
+static struct link *const no_link;
 
 static void unlist(struct child *child)
 {
@@ -34,6 +30,7 @@ static void unlist(struct child *child)
 static void enlist(struct child *child, struct sbox *sbox)
 {
     child->sbox = sbox;
+    child->prog.link = &sbox->link;
     child->next = sbox->priv->children;
     sbox->priv->children = child;
 }
@@ -43,6 +40,7 @@ void child_forget_sandbox(struct child *child)
     sbox_drop_stats(child->sbox, child);
     unlist(child);
     child->sbox = NULL;
+    child->prog.link = &no_link;
 }
 
 struct child_ask *child_ask_new(struct child *child)
@@ -72,11 +70,7 @@ void child_free(struct child *child)
         child->network_ask->child = NULL;
     if (child->counts_ask)
         child->counts_ask->child = NULL;
-    loop_timer_clear(child->manager->loop, &child->timer);
-    drop(&child->starting);
-    drop(&child->attach);
-    drop(&child->channel);
-    drop(&child->wait);
+    program_done(&child->prog);
     if (child->sbox) {
         sbox_drop_stats(child->sbox, child);
         if (child->guest && child->state >= CHILD_CLAIMED)
@@ -87,9 +81,9 @@ void child_free(struct child *child)
     if (child->request)
         crypto_wipe(child->request, child->request_len);
     mem_free(child->request);
-    mem_free(child->memory_of);
-    kept_done(child->manager, child->caller.org_id, &child->output[1]);
-    kept_done(child->manager, child->caller.org_id, &child->output[2]);
+    mem_free(child->argv);
+    mem_free(child->env);
+    kept_done(child->manager, child->caller.org_id, child->prog.kept);
     mem_free(child);
 }
 
@@ -171,7 +165,6 @@ static void on_parked_stats(void *ctx, const struct box_stats *stats, const stru
     child->measuring = false;
     if (!err) {
         child->parked = *stats;
-        child->has_parked = true;
         if (stats->memory_bytes != BRIG_USAGE_UNKNOWN && child->state == CHILD_PARKED)
             child->memory = stats->memory_bytes;
     }
@@ -197,34 +190,33 @@ static void park(struct child *child)
         fail(child, "its first words are not READY");
         return;
     }
-    child->ready = true;
+    child->talk = CHILD_READY;
     if (child->state == CHILD_CLAIMED) { /* from its birth */
         frames_begin(&child->frames, child->claim.answer_max);
         child_send(child);
         return;
     }
     frames_done(&child->frames);
-    child_set_timer(child, INT64_MAX);
+    program_at(&child->prog, INT64_MAX);
     child->state = CHILD_PARKED;
     child->measuring = sbox_stats(child->sbox, on_parked_stats, child, NULL) == 0;
     child->events.parked(child->events.ctx, child);
 }
 
-static void on_channel(void *ctx, unsigned stream, const uint8_t *data, size_t len)
+static void on_said(struct program *program, const uint8_t *data, size_t len)
 {
-    struct child *child = ctx;
+    struct child *child = program->owner;
 
-    call_consumed(child->channel, stream, len);
-    if (child->over)
+    if (program->state >= PROGRAM_JUDGING)
         return;
-    if (child->ready && !child->sent) { /* nobody has asked anything */
+    if (child->talk == CHILD_READY) {
         fail(child, "it spoke without being asked");
         return;
     }
     int r = frames_take(&child->frames, data, len);
     if (r < 0)
         fail(child, "out of memory");
-    else if (child->ready)
+    else if (child->talk != CHILD_SILENT)
         child_run_data(child);
     else if (child->frames.too_large)
         fail(child, "its first words are not READY");
@@ -232,107 +224,43 @@ static void on_channel(void *ctx, unsigned stream, const uint8_t *data, size_t l
         park(child);
 }
 
-static void on_output(void *ctx, unsigned stream, const uint8_t *data, size_t len)
+static void on_output(struct program *program, unsigned stream, const uint8_t *data, size_t len)
 {
-    struct child *child = ctx;
+    struct child *child = program->owner;
 
-    call_consumed(child->attach, stream, len);
     if (child->state == CHILD_CLAIMED)
         child_run_output(child, stream, data, len);
 }
 
-static void on_writable(void *ctx)
+static void on_writable(struct program *program)
 {
-    struct child *child = ctx;
+    struct child *child = program->owner;
 
-    if (child->state == CHILD_CLAIMED && child->sent)
+    if (child->state == CHILD_CLAIMED && child->talk >= CHILD_ASKED)
         child_send(child);
 }
 
-/* An answer to one of its calls. The link's own end says nothing: the sandbox's end follows, and knows why. */
-static void answered(struct child *child, uint32_t errnum)
+/* The link's own end says nothing: the sandbox's end follows, and knows why. */
+static void on_answered(struct program *program, uint32_t errnum)
 {
+    struct child *child = program->owner;
+
     if (errnum == ENOTCONN)
         return;
-    if (child->state == CHILD_CLAIMED)
-        child_run_check(child);
-    else if (child->state < CHILD_CLAIMED && !child->wait)
-        fail(child, child->start_errnum ? strerrordesc_np((int)child->start_errnum) : "it has ended by itself");
+    if (child->state == CHILD_CLAIMED && !program_waits(program))
+        child_run_over(child);
+    else if (child->state < CHILD_CLAIMED && !program->wait)
+        fail(child, program->start_errnum ? strerrordesc_np((int)program->start_errnum) : "it has ended by itself");
 }
 
-static void on_started(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+static void on_over(struct program *program)
 {
-    struct child *child = ctx;
-
-    child->starting = NULL;
-    child->start_errnum = errnum == ENOTCONN ? 0 : errnum;
-    if (errnum)
-        answered(child, errnum);
+    child_run_over(program->owner);
 }
 
-static void on_attach_over(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
-                           size_t len UNUSED)
+static void on_clock(struct program *program)
 {
-    struct child *child = ctx;
-
-    child->attach = NULL;
-    answered(child, errnum);
-}
-
-static void on_channel_over(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
-                            size_t len UNUSED)
-{
-    struct child *child = ctx;
-
-    child->channel = NULL;
-    answered(child, errnum);
-}
-
-static void on_waited(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data, size_t len)
-{
-    struct child *child = ctx;
-
-    child->wait = NULL;
-    child->has_exit = errnum == 0 && svc_proc_exit_parse(data, len, &child->exit) == 0;
-    answered(child, errnum);
-}
-
-int child_open(struct child *child, struct brig_err *err)
-{
-    struct link *link = child->sbox->link;
-    const struct svc_proc_attach msg = {.proc = child->number, .streams = 1u << BRIG_STDOUT | 1u << BRIG_STDERR};
-    const struct call_events started = {.reply = on_started, .ctx = child},
-                             output = {.data = on_output, .reply = on_attach_over, .ctx = child},
-                             channel = {.data = on_channel,
-                                        .writable = on_writable,
-                                        .reply = on_channel_over,
-                                        .ctx = child},
-                             waited = {.reply = on_waited, .ctx = child};
-    /* Of its own sandbox, the numbers of the run come with the second frame, which is the answer. */
-    uint8_t number[8], attach[64];
-    struct svc_cursor out = {number, number + sizeof number, false};
-    AUTO_BUF struct buf start = BUF_INIT(SVC_OPEN_MAX);
-    int n = svc_proc_attach_put(attach, sizeof attach, &msg), r = 0;
-
-    if (!link)
-        return err_set(err, BRIG_E_GONE, 0, "sandbox %s does not answer any more", sbox_label(child->sbox));
-    svc_put_u32(&out, child->number);
-    svc_put_u32(&out, child->guest ? 0 : 2);
-    frames_begin(&child->frames, CHILD_READY_MAX);
-    if (!child->zygote)
-        r = child_start_message(child, &start, err);
-    if (r == 0 && !child->zygote)
-        r = link_call(link, SVC_PROC_START, start.data, start.len, &started, &child->starting, err);
-    r = r < 0 ? r : link_call(link, SVC_PROC_ATTACH, attach, (size_t)(n > 0 ? n : 0), &output, &child->attach, err);
-    r = r < 0 ? r : link_call(link, SVC_CHANNEL, number, sizeof number, &channel, &child->channel, err);
-    return r < 0 ? r : link_call(link, SVC_PROC_WAIT, number, 4, &waited, &child->wait, err);
-}
-
-/* ---- the clock, and the sandbox's end ----------------------------------------------------------------------- */
-
-static void on_timer(struct loop_timer *timer)
-{
-    struct child *child = timer->ctx;
+    struct child *child = program->owner;
 
     if (child->state == CHILD_CLAIMED)
         child_run_clock(child);
@@ -340,12 +268,26 @@ static void on_timer(struct loop_timer *timer)
         fail(child, "it did not become ready in time");
 }
 
-void child_set_timer(struct child *child, uint64_t at_ns)
+static const struct program_events program_events = {.answered = on_answered,
+                                                     .output = on_output,
+                                                     .said = on_said,
+                                                     .writable = on_writable,
+                                                     .clock = on_clock,
+                                                     .over = on_over};
+
+int child_open(struct child *child, struct brig_err *err)
 {
-    child->timer.fn = on_timer;
-    child->timer.ctx = child;
-    (void)!loop_timer_set(child->manager->loop, &child->timer, at_ns, NULL); /* moves it: it was set when it was made */
+    if (!child->sbox->link)
+        return err_set(err, BRIG_E_GONE, 0, "sandbox %s does not answer any more", sbox_label(child->sbox));
+    frames_begin(&child->frames, CHILD_READY_MAX);
+    int r = child->zygote ? 0 : child_start(child, err);
+    r = r < 0 ? r : program_attach(&child->prog, err);
+    /* Of its own sandbox, the numbers of the run come with the second frame, which is the answer. */
+    r = r < 0 ? r : program_channel(&child->prog, child->guest ? 0 : 2, err);
+    return r < 0 ? r : program_wait(&child->prog, child->sbox->link, err);
 }
+
+/* ---- the sandbox's end ------------------------------------------------------------------------------------- */
 
 void children_gone(struct sbox *sbox)
 {
@@ -412,18 +354,16 @@ int child_create(struct manager *manager, const struct child_spec *spec, const s
     if (!child)
         return err_nomem(err);
     child->manager = manager;
+    program_init(&child->prog, manager->loop, &no_link, &program_events, child);
     child->events = *events;
-    child->number = CHILD_PROC;
+    child->prog.number = CHILD_PROC;
     child->memory = CHILD_MEMORY_GUESS;
     child->network = spec->network;
-    child->verdict = BRIG_CAUSE_MAX;
     /* a zygote is the host's own interpreter */
     child->zygote = spec->zygote && (manager->provider->ops->caps & PROVIDER_ZYGOTE) &&
                     (!spec->template_name || str_eq(spec->template_name, "host"));
     snprintf(caller.org_id, sizeof caller.org_id, "%s", spec->org_id);
-    child->timer.fn = on_timer;
-    child->timer.ctx = child;
-    int r = loop_timer_set(manager->loop, &child->timer, loop_now_ns() + CHILD_PARK_NS, err);
+    int r = loop_timer_set(manager->loop, &child->prog.timer, loop_now_ns() + CHILD_PARK_NS, err);
     r = r < 0 ? r : child_sandbox_spec(manager, spec, child->zygote, &asked, err);
     r = r < 0 ? r : child_copy_lists(child, spec, err);
     r = r < 0 ? r : manager_create_internal(manager, &caller, &asked, on_created, child, &sbox, err);
@@ -452,12 +392,10 @@ int child_in_sandbox(struct sbox *sbox, const struct child_spec *spec, const str
     if (r < 0 || !child)
         return r < 0 ? r : err_nomem(err);
     child->manager = sbox->manager;
+    program_init(&child->prog, sbox->manager->loop, &sbox->link, &program_events, child);
     child->guest = true;
-    child->verdict = BRIG_CAUSE_MAX;
-    child->timer.fn = on_timer;
-    child->timer.ctx = child;
-    r = loop_timer_set(sbox->manager->loop, &child->timer, loop_now_ns() + CHILD_PARK_NS, err);
-    r = r < 0 ? r : sbox_take_number(sbox, &child->number, err);
+    r = loop_timer_set(sbox->manager->loop, &child->prog.timer, loop_now_ns() + CHILD_PARK_NS, err);
+    r = r < 0 ? r : sbox_take_number(sbox, &child->prog.number, err);
     r = r < 0 ? r : child_copy_lists(child, spec, err);
     if (r == 0) {
         enlist(child, sbox);

@@ -11,8 +11,6 @@
 #include "crypto/crypto.h"
 #include "sandbox/child/child_private.h"
 
-#define OUTPUT_DEFAULT (10u << 20)
-
 int child_claim_begin(struct child *child, const struct child_claim *claim, struct brig_err *err)
 {
     uint64_t now = clock_mono_ns();
@@ -37,13 +35,15 @@ int child_claim_begin(struct child *child, const struct child_claim *claim, stru
         child->caller = *claim->caller;
     if (child->claim.answer_max == 0 || child->claim.answer_max > CHILD_FRAME_MAX)
         child->claim.answer_max = CHILD_FRAME_MAX;
-    child->output_max = claim->output                ? claim->output
-                        : claim->limits.output       ? claim->limits.output
-                        : child->sbox->limits.output ? child->sbox->limits.output
-                                                     : OUTPUT_DEFAULT;
-    child->output[1] = child->output[2] = BUF_INIT((size_t)child->output_max);
+    child->prog.output_max = claim->output                ? claim->output
+                             : claim->limits.output       ? claim->limits.output
+                             : child->sbox->limits.output ? child->sbox->limits.output
+                                                          : PROGRAM_OUTPUT_DEFAULT;
+    child->prog.kept[1] = child->prog.kept[2] = BUF_INIT((size_t)child->prog.output_max);
     child->started_at_ns = clock_real_ns();
-    child->sent_ns = now;
+    child->prog.sent_ns = now;
+    child->prog.timeout_ms = claim->timeout_ms;
+    child->prog.deadline_ns = now + claim->timeout_ms * NS_PER_MS;
     child->state = CHILD_CLAIMED;
     if (child->guest)
         sbox_hold(child->sbox);
@@ -54,10 +54,10 @@ int child_claim_begin(struct child *child, const struct child_claim *claim, stru
 static void prepared(struct child *child, unsigned what, const struct brig_err *err)
 {
     child->waits &= ~what;
-    if (child->state != CHILD_CLAIMED || child->over)
+    if (child->state != CHILD_CLAIMED || child->prog.state >= PROGRAM_JUDGING)
         return;
     if (err) {
-        char detail[sizeof child->detail];
+        char detail[sizeof child->prog.detail];
 
         child->unsupported = what != CHILD_WAITS_NETWORK && err->code == BRIG_E_UNSUPPORTED;
         snprintf(detail, sizeof detail, "%s%.200s", what == CHILD_WAITS_NETWORK ? "network: " : "", err->message);
@@ -86,7 +86,7 @@ static void on_network(void *ctx, struct sbox *sbox UNUSED, const struct brig_er
 
 static int check_cpu_time(const struct child *child, struct brig_err *err)
 {
-    if (child->has_parked && child->parked.cpu_ns == BRIG_USAGE_UNKNOWN)
+    if (child->parked.cpu_ns == BRIG_USAGE_UNKNOWN)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.cpu_time: nothing counts it here; use cpus and timeout");
     return 0;
 }

@@ -11,7 +11,7 @@
 #ifndef BRIG_SANDBOX_CHILD_CHILD_PRIVATE_H
 #define BRIG_SANDBOX_CHILD_CHILD_PRIVATE_H
 
-#include "codec/wire/guest_svc.h"
+#include "program/program.h"
 #include "sandbox/child/child.h"
 #include "sandbox/private.h"
 
@@ -19,10 +19,8 @@
 #define CHILD_READY_MAX 65536u          /* of the READY frame */
 #define CHILD_MEMORY_GUESS (12u << 20)  /* of one that was not measured yet */
 #define CHILD_PARK_NS (30 * NS_PER_SEC) /* an interpreter that is not ready by then never will be */
-#define CHILD_KILL_NS (500 * NS_PER_MS) /* between SIGTERM and SIGKILL of a timeout */
 #define CHILD_FRESH_NS (20 * NS_PER_MS) /* between an answer and the numbers that come with it */
 #define CHILD_COUNT_NS (20 * NS_PER_MS) /* the least between two looks at its CPU time */
-#define CHILD_DEAF_NS (5 * NS_PER_SEC)  /* after SIGKILL, for brig-init to say so */
 
 /* Frames of the channel as they come: u32 length, payload. */
 struct frames {
@@ -49,6 +47,14 @@ struct child_ask {
     struct child *child; /* NULL: gone */
 };
 
+/* What was said on the channel. */
+enum child_talk {
+    CHILD_SILENT,
+    CHILD_READY,   /* READY has come */
+    CHILD_ASKED,   /* the request was sent, or a part of it */
+    CHILD_ANSWERED /* and answered: that is the end of the run */
+};
+
 struct child {
     struct manager *manager;
     struct sbox *sbox;
@@ -58,18 +64,14 @@ struct child {
     bool network;
     enum child_state state;
     struct child_events events;
-    bool ready;      /* READY has come */
-    char *memory_of; /* of these two */
-    const char **argv, **env;
-    uint32_t number;
+    const char **argv, **env; /* a block each */
     uint64_t memory;
-    struct box_stats parked; /* what it had used when it was parked */
-    bool has_parked;
+    struct box_stats parked; /* what it had used when it was parked; 0 before that is known */
     bool measuring;
 
-    struct call *starting, *attach, *channel, *wait;
+    struct program prog; /* its clock is also that of parking */
+    enum child_talk talk;
     struct frames frames;
-    struct loop_timer timer; /* parking; wall clock; kill; deaf */
 
     /* of a claim */
     struct child_claim claim;
@@ -77,29 +79,14 @@ struct child {
     unsigned waits;
     uint8_t *request; /* with its head; wiped */
     size_t request_len, request_at;
-    uint64_t output_max, output_seen;
-    struct buf output[3];
-    bool truncated[3];
-    int64_t started_at_ns;
-    uint64_t sent_ns; /* CLOCK_MONOTONIC, of the claim */
-    bool counting;    /* its CPU time is asked for */
-    bool sent;        /* the request, or a part of it */
-    bool answered;
-    bool over;      /* decided: only statistics are still to come */
-    bool expecting; /* statistics come by themselves (SVC_CHANNEL) */
-    bool killing, deaf;
-    enum brig_cause verdict; /* ours; BRIG_CAUSE_MAX: none */
-    uint64_t verdict_ns;
-    char detail[256];
-    bool unsupported; /* its limits cannot be had on this host, now or later */
-    uint32_t start_errnum;
-    bool has_exit;
-    struct svc_proc_exit exit;
+    int64_t started_at_ns; /* of the claim, as prog.sent_ns */
+    bool counting;         /* its CPU time is asked for */
+    bool expecting;        /* statistics come by themselves (SVC_CHANNEL) */
+    bool unsupported;      /* its limits cannot be had on this host, now or later */
     struct box_stats stats;
     bool has_stats;
     struct gate_counts net;     /* when it was claimed */
     struct brig_network policy; /* name and version when its request was sent */
-    uint32_t limits_hit;
     struct child_ask *network_ask, *counts_ask;
     bool telling, released; /* child_release() from within done() */
 };
@@ -112,13 +99,12 @@ int child_open(struct child *child, struct brig_err *err) MUST_CHECK;
 void child_forget_sandbox(struct child *child);
 struct child *child_answered(struct child_ask *ask);  /* whose it was, and frees it; NULL: it has gone */
 struct child_ask *child_ask_new(struct child *child); /* NULL: no memory */
-void child_set_timer(struct child *child, uint64_t at_ns);
 
 /* ---- child_spec.c ----------------------------------------------------------------------------------------- */
 int child_sandbox_spec(struct manager *manager, const struct child_spec *spec, bool zygote, struct sbox_spec *ret,
                        struct brig_err *err) MUST_CHECK;
 int child_copy_lists(struct child *child, const struct child_spec *spec, struct brig_err *err) MUST_CHECK;
-int child_start_message(struct child *child, struct buf *ret, struct brig_err *err) MUST_CHECK; /* SVC_PROC_START */
+int child_start(struct child *child, struct brig_err *err) MUST_CHECK;
 
 /* ---- child_claim.c ---------------------------------------------------------------------------------------- */
 int child_claim_begin(struct child *child, const struct child_claim *claim,
@@ -130,7 +116,7 @@ int child_prepare(struct child *child, struct brig_err *err) MUST_CHECK;
 void child_send(struct child *child);     /* the request, as far as it goes */
 void child_run_data(struct child *child); /* the frame has grown */
 void child_run_output(struct child *child, unsigned stream, const uint8_t *data, size_t len);
-void child_run_check(struct child *child); /* a call was answered: is it over? */
+void child_run_over(struct child *child); /* decided, unless it was: what is still to come are numbers */
 void child_run_clock(struct child *child);
 void child_run_arm(struct child *child, uint64_t cpu_left_ms); /* the wall clock, or the next look at its CPU time */
 void child_run_gone(struct child *child);                      /* the sandbox took it along */

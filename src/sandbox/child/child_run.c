@@ -9,17 +9,12 @@
  *
  * The first of these wins. An answer that is complete is the end of the run whatever happens next; it is handed out
  * with all the output that was written before it, because brig-init sends that first (docs/PROTOCOL.md, CHANNEL).
- *
- * Whose numbers: cpu, memory peak, pids peak, disk and io are the kernel's counters of the whole sandbox (brig-init
- * included), which the spawner sends when brig-init has the answer, or is asked for when the run is over; cpu and io
- * are those since it was parked. In somebody else's sandbox they are those of the process's own leaf cgroup, which come
- * with its end. Nothing is taken from what the program says of itself. wall_ms is from the claim to the answer.
+ * wall_ms is from the claim to the answer; child.h says whose the other numbers are.
  */
-#include <inttypes.h>
 #include <signal.h>
-#include <sys/wait.h>
 
 #include "crypto/crypto.h"
+#include "receipt/receipt.h"
 #include "sandbox/child/child_private.h"
 #include "sandbox/processes.h"
 
@@ -27,12 +22,12 @@
 
 void child_send(struct child *child)
 {
-    if (!child->sent)
+    if (child->talk < CHILD_ASKED)
         network_name(child->sbox, !child->guest, &child->policy);
-    child->sent = true;
-    while (child->channel && child->request_at < child->request_len) {
+    child->talk = CHILD_ASKED;
+    while (child->prog.channel && child->request_at < child->request_len) {
         ssize_t n =
-            call_write(child->channel, child->request + child->request_at, child->request_len - child->request_at);
+            call_write(child->prog.channel, child->request + child->request_at, child->request_len - child->request_at);
 
         if (n <= 0) /* writable() follows, or the end of the sandbox */
             return;
@@ -51,16 +46,10 @@ static uint64_t since(uint64_t now, uint64_t before)
 
 static void fill_usage(const struct child *child, struct brig_usage *usage)
 {
-    static const struct box_stats none;
-    const struct box_stats *now = &child->stats, *then = child->has_parked ? &child->parked : &none;
+    const struct box_stats *now = &child->stats, *then = &child->parked;
 
-    *usage = (struct brig_usage){.cpu_ms = BRIG_USAGE_UNKNOWN,
-                                 .memory_peak_bytes = BRIG_USAGE_UNKNOWN,
-                                 .pids_peak = BRIG_USAGE_UNKNOWN,
-                                 .disk_bytes = BRIG_USAGE_UNKNOWN,
-                                 .read_bytes = BRIG_USAGE_UNKNOWN,
-                                 .written_bytes = BRIG_USAGE_UNKNOWN};
-    usage->wall_ms = (clock_mono_ns() - child->sent_ns) / NS_PER_MS;
+    program_usage(&child->prog, usage);
+    usage->wall_ms = (clock_mono_ns() - child->prog.sent_ns) / NS_PER_MS;
     if (!child->guest && child->has_stats) {
         uint64_t cpu = since(now->cpu_ns, then->cpu_ns);
         usage->cpu_ms = cpu == BRIG_USAGE_UNKNOWN ? cpu : cpu / NS_PER_MS;
@@ -69,90 +58,71 @@ static void fill_usage(const struct child *child, struct brig_usage *usage)
         usage->disk_bytes = now->disk_peak_bytes != BRIG_USAGE_UNKNOWN ? now->disk_peak_bytes : now->disk_bytes;
         usage->read_bytes = since(now->read_bytes, then->read_bytes);
         usage->written_bytes = since(now->written_bytes, then->written_bytes);
-    } else if (child->has_exit) {
-        usage->cpu_ms = child->exit.cpu_ns == UINT64_MAX ? BRIG_USAGE_UNKNOWN : child->exit.cpu_ns / NS_PER_MS;
-        usage->memory_peak_bytes = child->exit.memory_peak;
-        usage->pids_peak = child->exit.pids_peak;
     }
 }
 
 static enum brig_cause cause_of(struct child *child)
 {
-    const bool own_end =
-        child->has_exit && (child->verdict == BRIG_CAUSE_MAX || child->exit.ended_ns < child->verdict_ns);
+    struct program *program = &child->prog;
 
-    if (child->answered)
+    if (child->talk == CHILD_ANSWERED)
         return BRIG_CAUSE_EXITED;
-    if (child->start_errnum) {
-        snprintf(child->detail, sizeof child->detail, "interpreter %.128s: %s", child->argv[0],
-                 strerrordesc_np((int)child->start_errnum));
+    if (program->start_errnum) {
+        snprintf(program->detail, sizeof program->detail, "interpreter %.128s: %s", child->argv[0],
+                 strerrordesc_np((int)program->start_errnum));
         return BRIG_CAUSE_HOST_ERROR;
     }
-    if (own_end)
-        return judge_exit(child->sbox, &child->exit, child->has_stats ? &child->stats : NULL, &child->limits_hit,
-                          child->detail, sizeof child->detail);
-    if (child->verdict != BRIG_CAUSE_MAX)
-        return child->verdict;
-    snprintf(child->detail, sizeof child->detail, "brig-init does not answer");
-    return BRIG_CAUSE_HOST_ERROR;
+    return program_cause(program, child->has_stats ? &child->stats : NULL, &child->sbox->priv->seen,
+                         child->sbox->limits.memory);
 }
 
 /* learned: memory for its text. */
 static void fill_network(const struct child *child, struct child_done *done, struct buf *learned)
 {
-    const struct learn *learn = child->sbox && child->sbox->priv->network ? child->sbox->priv->network->learn : NULL;
-    struct gate_counts now = {0};
+    struct brig_receipt r = {.network = child->policy};
 
-    done->network = child->policy;
-    if (!child->sbox || !child->sbox->priv->network)
-        return;
-    network_totals(child->sbox->priv->network, &now);
-    done->network.allowed = now.allowed - child->net.allowed;
-    done->network.denied = now.denied + now.names_refused - child->net.denied - child->net.names_refused;
-    done->limits_hit |= now.limits_hit & ~child->net.limits_hit;
-    done->usage.net_in_bytes = now.bytes_in - child->net.bytes_in;
-    if (learn && learn_put_json(learn, learned) == 0)
-        done->learned = learned->data;
-    done->usage.net_out_bytes = now.bytes_out - child->net.bytes_out;
+    network_fill(child->sbox, &child->net, &r, learned);
+    done->network = r.network;
+    done->usage.net_in_bytes = r.usage.net_in_bytes;
+    done->usage.net_out_bytes = r.usage.net_out_bytes;
+    done->limits_hit |= r.limits_hit;
+    done->learned = r.learned;
 }
 
 /* After it nothing of the child is used: with keep_files it is ENDING until child_release(). */
 static void tell(struct child *child, enum brig_cause cause)
 {
-    static const enum brig_limit limit_of[BRIG_CAUSE_MAX + 1] = {[BRIG_CAUSE_TIMEOUT] = BRIG_LIMIT_TIMEOUT,
-                                                                 [BRIG_CAUSE_CPU_LIMIT] = BRIG_LIMIT_CPU_TIME,
-                                                                 [BRIG_CAUSE_OUTPUT_LIMIT] = BRIG_LIMIT_OUTPUT};
     const struct sbox *sbox = child->sbox;
+    const bool waited = child->talk == CHILD_READY || child->talk == CHILD_ASKED;
     AUTO_BUF struct buf learned = BUF_INIT(POLICY_JSON_MAX);
     struct child_done done = {
         .cause = cause,
-        .detail = child->detail,
-        .answer_too_large = !child->answered && child->ready && child->frames.too_large,
-        .answer_broken = !child->answered && child->ready && child->sent && !child->frames.too_large &&
-                         child->frames.head_len > 0 && (!child->frames.complete || child->frames.more),
+        .detail = child->prog.detail,
+        .answer_too_large = waited && child->frames.too_large,
+        .answer_broken = child->talk == CHILD_ASKED && !child->frames.too_large && child->frames.head_len > 0 &&
+                         (!child->frames.complete || child->frames.more),
         .limits = sbox->limits,
         .layers = sbox->layers,
         .protection_complete = sbox->protection_complete,
         .started_at_ns = child->started_at_ns,
         .ended_at_ns = clock_real_ns(),
-        .started = child->sent,
+        .started = child->talk >= CHILD_ASKED,
         .unsupported = child->unsupported,
         .sandbox_id = sbox->id,
-        .limits_hit = child->limits_hit | (limit_of[cause] ? 1u << limit_of[cause] : 0),
+        .limits_hit = child->prog.limits_hit | cause_limit(cause),
     };
 
-    if (!child->answered && child->has_exit && child->verdict != BRIG_CAUSE_EXITED) {
-        done.exit_code = WIFEXITED((int)child->exit.status) ? WEXITSTATUS((int)child->exit.status) : 0;
-        done.signal = WIFSIGNALED((int)child->exit.status) ? WTERMSIG((int)child->exit.status) : 0;
-    }
-    if (child->answered) {
+    if (child->talk == CHILD_ANSWERED) {
         done.answer = child->frames.payload.data ? child->frames.payload.data : "";
         done.answer_len = child->frames.payload.len;
+    } else if (child->prog.verdict.cause != BRIG_CAUSE_EXITED) {
+        done.exit_code = program_exit_code(&child->prog);
+        done.signal = program_exit_signal(&child->prog);
     }
     for (unsigned i = 1; i <= 2; i++) {
-        done.output[i] = child->output[i].data ? child->output[i].data : "";
-        done.output_len[i] = child->output[i].len;
-        done.truncated[i] = child->truncated[i];
+        done.output[i] = child->prog.kept[i].data ? child->prog.kept[i].data : "";
+        done.output_len[i] = child->prog.kept[i].len;
+        done.truncated[i] = child->prog.truncated[i];
     }
     done.limits.cpu_time = child->claim.limits.cpu_time;
     fill_usage(child, &done.usage);
@@ -162,31 +132,15 @@ static void tell(struct child *child, enum brig_cause cause)
     child->telling = false;
 }
 
-static void send_signal(struct child *child, uint32_t signum, uint32_t flags)
-{
-    const struct svc_proc_signal msg = {.proc = child->number, .signum = signum, .flags = flags};
-    const struct call_events none = {0};
-    struct call *call;
-    uint8_t message[16];
-    int n = svc_proc_signal_put(message, sizeof message, &msg);
-
-    if (n > 0 && child->sbox->link)
-        (void)!link_call(child->sbox->link, SVC_PROC_SIGNAL, message, (size_t)n, &none, &call, NULL);
-}
-
 /* Limits that were reached without being what ended it. The counters of a guest's sandbox are those of others too. */
 static uint32_t limits_reached(const struct child *child)
 {
-    static const struct svc_proc_exit no_leaf;
     const struct box_stats *now = child->has_stats ? &child->stats : NULL;
-    uint32_t hit = judge_limits(child->has_exit ? &child->exit : &no_leaf, now);
+    uint32_t hit = program_limits(&child->prog, now);
 
-    if (now && !child->guest) {
-        const uint32_t oom = child->has_parked ? child->parked.oom_kills : 0;
-        const uint32_t pids = child->has_parked ? child->parked.pids_refused : 0;
-        hit |= now->oom_kills > oom ? 1u << BRIG_LIMIT_MEMORY : 0;
-        hit |= now->pids_refused > pids ? 1u << BRIG_LIMIT_PIDS : 0;
-    }
+    if (now && !child->guest)
+        hit |=
+            cause_limits(now->oom_kills > child->parked.oom_kills, now->pids_refused > child->parked.pids_refused, 0);
     return hit;
 }
 
@@ -195,9 +149,10 @@ static void finish(struct child *child)
     bool keep = child->claim.keep_files && !child->guest && child->sbox->link;
 
     child->state = CHILD_ENDING; /* whoever ends it from within done() finds it so */
+    child->prog.state = PROGRAM_ENDED;
     if (keep || child->guest)
-        send_signal(child, SIGKILL, SVC_SIGNAL_ALL);
-    child->limits_hit |= limits_reached(child);
+        (void)!program_signal(&child->prog, SIGKILL, SVC_SIGNAL_ALL, NULL, NULL);
+    child->prog.limits_hit |= limits_reached(child);
     tell(child, cause_of(child));
     if (!keep || child->released)
         child_release(child);
@@ -224,7 +179,8 @@ static bool is_fresh(const struct child *child)
 
 void child_run_counted(struct child *child, const struct box_stats *stats)
 {
-    if (child->state != CHILD_CLAIMED || child->verdict != BRIG_CAUSE_MAX || (child->over && !child->expecting))
+    if (child->state != CHILD_CLAIMED || child->prog.verdict.cause != BRIG_CAUSE_MAX ||
+        (child->prog.state >= PROGRAM_JUDGING && !child->expecting))
         return;
     child->stats = *stats;
     child->has_stats = true;
@@ -254,20 +210,24 @@ static void on_counts(void *ctx, struct sbox *sbox UNUSED, const struct brig_err
 }
 
 /* Decided. What the receipt has to say is asked for; a sandbox that cannot answer leaves it unknown. */
-static void over(struct child *child)
+void child_run_over(struct child *child)
 {
-    if (child->over)
+    const bool answered = child->talk == CHILD_ANSWERED;
+    const struct program *program = &child->prog;
+
+    if (program->state >= PROGRAM_JUDGING)
         return;
-    child->over = true;
+    child->prog.state = PROGRAM_JUDGING;
     child->waits = 0;
     if (child->counting)
         sbox_drop_stats(child->sbox, child);
-    child->expecting = child->answered && !child->guest && !child->has_stats;
-    child_set_timer(child, clock_mono_ns() + (child->expecting ? CHILD_FRESH_NS : CHILD_DEAF_NS));
-    if (child->expecting)
+    child->expecting = answered && !child->guest && !child->has_stats;
+    program_arm(&child->prog);
+    if (child->expecting) {
+        program_at(&child->prog, clock_mono_ns() + CHILD_FRESH_NS);
         child->waits |= CHILD_WAITS_STATS;
-    else if (child->guest ? child->has_exit && (!child->exit.leaf || (child->exit.status != 0 && !child->answered))
-                          : !child->answered || !is_fresh(child))
+    } else if (child->guest ? program->has_exit && (!program->exit.leaf || (program->exit.status != 0 && !answered))
+                            : !answered || !is_fresh(child))
         ask_stats(child);
     if (child->sbox->priv->network && (child->counts_ask = child_ask_new(child))) {
         if (sbox_count_network(child->sbox, on_counts, child->counts_ask, NULL) == 1)
@@ -287,22 +247,21 @@ static void take_answer(struct child *child)
         child_verdict(child, BRIG_CAUSE_EXITED, "more than one answer");
         return;
     }
-    child->answered = child->verdict == BRIG_CAUSE_MAX;
-    if (!child->answered)
+    if (child->prog.verdict.cause != BRIG_CAUSE_MAX)
         return;
-    if (child->guest) { /* its numbers come with its end */
-        child->killing = true;
-        send_signal(child, SIGKILL, SVC_SIGNAL_ALL);
-        child_set_timer(child, clock_mono_ns() + CHILD_DEAF_NS);
-        child_run_check(child);
-    } else {
-        over(child);
+    child->talk = CHILD_ANSWERED;
+    if (!child->guest)
+        child_run_over(child);
+    else { /* its numbers come with its end */
+        program_kill(&child->prog);
+        if (!program_waits(&child->prog))
+            child_run_over(child);
     }
 }
 
 void child_run_data(struct child *child)
 {
-    if (child->answered)
+    if (child->talk == CHILD_ANSWERED)
         child->frames.more = false; /* what comes after the first is nobody's */
     else if (child->frames.complete)
         take_answer(child);
@@ -312,50 +271,22 @@ void child_run_data(struct child *child)
 
 void child_run_output(struct child *child, unsigned stream, const uint8_t *data, size_t len)
 {
-    uint64_t room = child->output_max - child->output_seen;
-    size_t take = len < room ? len : (size_t)room;
-
-    if (!child->sent || child->over)
+    if (child->talk < CHILD_ASKED || child->prog.state >= PROGRAM_JUDGING)
         return;
     if (child->claim.output_data)
         child->claim.output_data(child->claim.ctx, stream, data, len);
-    child->output_seen += take;
-    if (take > 0 && !kept_add(child->manager, child->caller.org_id, &child->output[stream], data, take))
-        child->truncated[stream] = true; /* said, not hidden */
-    if (take == len)
-        return;
-    child->truncated[stream] = true;
-    child->limits_hit |= 1u << BRIG_LIMIT_OUTPUT;
-    if (child->claim.kill_on_output)
+    size_t take = program_count_output(&child->prog, stream, len);
+    if (take > 0 && !kept_add(child->manager, child->caller.org_id, &child->prog.kept[stream], data, take))
+        child->prog.truncated[stream] = true; /* said, not hidden */
+    if (take < len && child->claim.kill_on_output)
         child_verdict(child, BRIG_CAUSE_OUTPUT_LIMIT, "");
 }
 
-void child_run_check(struct child *child)
-{
-    if (child->over || child->starting || child->wait || child->attach || child->channel)
-        return;
-    over(child);
-}
-
-/* Everything of it is killed; what it had written is read to its end, and then it is over. A wall clock leaves the
- * program a moment to say something. */
+/* Everything of it is killed; what it had written is read to its end, and then it is over. */
 void child_verdict(struct child *child, enum brig_cause cause, const char *detail)
 {
-    uint64_t now = clock_mono_ns();
-
-    if (child->verdict != BRIG_CAUSE_MAX || child->answered || child->over || child->state != CHILD_CLAIMED)
-        return;
-    child->verdict = cause;
-    child->verdict_ns = now;
-    snprintf(child->detail, sizeof child->detail, "%s", detail);
-    if (cause == BRIG_CAUSE_TIMEOUT && child->sent) {
-        send_signal(child, SIGTERM, 0);
-        child_set_timer(child, now + CHILD_KILL_NS);
-        return;
-    }
-    child->killing = true;
-    send_signal(child, SIGKILL, SVC_SIGNAL_ALL);
-    child_set_timer(child, now + CHILD_DEAF_NS);
+    if (child->talk != CHILD_ANSWERED && child->state == CHILD_CLAIMED && program_verdict(&child->prog, cause, detail))
+        program_kill(&child->prog);
 }
 
 /* ---- the clocks ------------------------------------------------------------------------------------------------ */
@@ -364,23 +295,23 @@ void child_verdict(struct child *child, enum brig_cause cause, const char *detai
  * used up what is left at the earliest. */
 void child_run_arm(struct child *child, uint64_t cpu_left_ms)
 {
-    uint64_t now = clock_mono_ns(), wall = child->sent_ns + child->claim.timeout_ms * NS_PER_MS,
+    uint64_t now = clock_mono_ns(), wall = child->prog.deadline_ns,
              cpus = child->sbox->limits.cpus ? child->sbox->limits.cpus : 1000;
     uint64_t look = child->claim.limits.cpu_time ? now + cpu_left_ms * NS_PER_MS / cpus * 1000 : wall;
 
     if (child->claim.limits.cpu_time && look < now + CHILD_COUNT_NS)
         look = now + CHILD_COUNT_NS;
-    child_set_timer(child, look < wall ? look : wall);
+    program_at(&child->prog, look < wall ? look : wall);
 }
 
 static void on_cpu(void *ctx, const struct box_stats *stats, const struct brig_err *err)
 {
     struct child *child = ctx;
     uint64_t limit = child->claim.limits.cpu_time;
-    uint64_t used = err ? BRIG_USAGE_UNKNOWN : since(stats->cpu_ns, child->has_parked ? child->parked.cpu_ns : 0);
+    uint64_t used = err ? BRIG_USAGE_UNKNOWN : since(stats->cpu_ns, child->parked.cpu_ns);
 
     child->counting = false;
-    if (child->over || child->verdict != BRIG_CAUSE_MAX)
+    if (child->prog.state >= PROGRAM_TERM_SENT)
         return;
     if (used == BRIG_USAGE_UNKNOWN)
         child_verdict(child, BRIG_CAUSE_HOST_ERROR, "its CPU time cannot be counted");
@@ -392,7 +323,7 @@ static void on_cpu(void *ctx, const struct box_stats *stats, const struct brig_e
 
 static bool count_cpu(struct child *child)
 {
-    if (!child->claim.limits.cpu_time || clock_mono_ns() >= child->sent_ns + child->claim.timeout_ms * NS_PER_MS)
+    if (!child->claim.limits.cpu_time || clock_mono_ns() >= child->prog.deadline_ns)
         return false;
     child->counting = sbox_stats(child->sbox, on_cpu, child, NULL) == 0;
     child_run_arm(child, child->counting ? child->claim.timeout_ms : 0);
@@ -401,29 +332,25 @@ static bool count_cpu(struct child *child)
 
 void child_run_clock(struct child *child)
 {
-    char detail[64];
-
-    if (child->over && child->expecting) { /* brig-init did not say that it has sent the answer */
+    if (child->prog.state < PROGRAM_TERM_SENT) {
+        if (!count_cpu(child))
+            (void)program_time_out(&child->prog);
+        return;
+    }
+    if (child->prog.state < PROGRAM_JUDGING) {
+        program_tick(&child->prog);
+        return;
+    }
+    if (child->expecting) { /* brig-init did not say that it has sent the answer */
         child->waits &= ~CHILD_WAITS_STATS;
         ask_stats(child);
-        child_set_timer(child, clock_mono_ns() + CHILD_DEAF_NS);
-        if (!child->waits)
-            finish(child);
-    } else if (child->over) { /* the spawner or brig-egress does not answer: the receipt says less, but it comes */
+        program_arm(&child->prog);
+    } else { /* the spawner or brig-egress does not answer: the receipt says less, but it comes */
         sbox_drop_stats(child->sbox, child);
         child->waits = 0;
-        finish(child);
-    } else if (child->killing) {
-        snprintf(child->detail, sizeof child->detail, "brig-init does not answer");
-        over(child);
-    } else if (child->verdict == BRIG_CAUSE_TIMEOUT) {
-        child->killing = true;
-        send_signal(child, SIGKILL, SVC_SIGNAL_ALL);
-        child_set_timer(child, clock_mono_ns() + CHILD_DEAF_NS);
-    } else if (!count_cpu(child)) {
-        snprintf(detail, sizeof detail, "after %" PRIu64 " ms", child->claim.timeout_ms);
-        child_verdict(child, BRIG_CAUSE_TIMEOUT, detail);
     }
+    if (!child->waits)
+        finish(child);
 }
 
 void child_cancel(struct child *child, const char *why)
@@ -451,22 +378,13 @@ static void take_end(struct child *child, const struct box_end *end)
 void child_run_gone(struct child *child)
 {
     const struct sbox_private *priv = child->sbox->priv;
-    enum brig_cause cause = BRIG_CAUSE_SANDBOX_GONE;
+    const bool decided = child->talk == CHILD_ANSWERED || child->prog.verdict.cause != BRIG_CAUSE_MAX ||
+                         (child->prog.has_exit && child->prog.state >= PROGRAM_JUDGING);
+    enum brig_cause cause = decided ? cause_of(child) /* without those counters, which are of another moment */
+                                    : program_gone(&child->prog, priv->ending.why, &priv->end);
 
-    if (child->answered || child->verdict != BRIG_CAUSE_MAX || (child->has_exit && child->over)) {
-        cause = cause_of(child); /* without those counters, which are of another moment */
-    } else if (priv->ending.why[0]) {
-        cause = BRIG_CAUSE_CANCELLED;
-        snprintf(child->detail, sizeof child->detail, "the sandbox was ended: %s", priv->ending.why);
-    } else {
-        if (priv->end.cause == BRIG_CAUSE_OOM || priv->end.cause == BRIG_CAUSE_HOST_ERROR)
-            cause = priv->end.cause;
-        child->limits_hit |= priv->end.limits_hit;
-        snprintf(child->detail, sizeof child->detail, "%s",
-                 priv->end.detail[0] ? priv->end.detail : "the sandbox has ended");
-    }
     child->state = CHILD_ENDING;
-    child->over = true;
+    child->prog.state = PROGRAM_ENDED;
     take_end(child, &priv->end);
     tell(child, cause);
     child_forget_sandbox(child);

@@ -7,44 +7,29 @@
 
 #define DENY_ALL "{\"default\":\"deny\",\"rules\":[]}"
 
-static size_t list_size(const char *const *list, size_t *ret_n)
+/* In one block: pointers first, so that they are aligned. NULL: no memory. */
+static const char **list_copy(const char *const *list)
 {
-    size_t n = 0, size = 0;
+    size_t n = 0, size = sizeof(char *);
 
     for (; list && list[n]; n++)
-        size += strlen(list[n]) + 1;
-    *ret_n = n;
-    return size + (n + 1) * sizeof(char *);
-}
-
-/* Pointers first, so that they are aligned; the strings where *at is. */
-static const char **copy_list(const char *const *list, size_t n, char **pointers, char **at)
-{
-    const char **ret = (const char **)(void *)*pointers;
-
-    *pointers += (n + 1) * sizeof(char *);
-    for (size_t i = 0; i < n; i++) {
-        size_t len = strlen(list[i]) + 1;
-        ret[i] = memcpy(*at, list[i], len);
-        *at += len;
-    }
-    ret[n] = NULL;
+        size += sizeof(char *) + strlen(list[n]) + 1;
+    const char **ret = mem_alloc(size);
+    char *at = ret ? (char *)(ret + n + 1) : NULL;
+    for (size_t i = 0; at && i < n; i++, at += strlen(at) + 1)
+        ret[i] = memcpy(at, list[i], strlen(list[i]) + 1);
+    if (ret)
+        ret[n] = NULL;
     return ret;
 }
 
 int child_copy_lists(struct child *child, const struct child_spec *spec, struct brig_err *err)
 {
-    size_t n_argv, n_env, size = list_size(spec->argv, &n_argv) + list_size(spec->env, &n_env);
-
-    if (n_argv == 0)
+    if (!spec->argv || !spec->argv[0])
         return err_usage(err, "argv: must not be empty");
-    child->memory_of = mem_alloc(size);
-    if (!child->memory_of)
-        return err_nomem(err);
-    char *pointers = child->memory_of, *at = pointers + (n_argv + n_env + 2) * sizeof(char *);
-    child->argv = copy_list(spec->argv, n_argv, &pointers, &at);
-    child->env = copy_list(spec->env, n_env, &pointers, &at);
-    return 0;
+    child->argv = list_copy(spec->argv);
+    child->env = list_copy(spec->env);
+    return child->argv && child->env ? 0 : err_nomem(err);
 }
 
 static int copy_binds(const struct child_spec *spec, bool zygote, struct sbox_spec *ret, struct brig_err *err)
@@ -114,22 +99,17 @@ int child_sandbox_spec(struct manager *manager, const struct child_spec *spec, b
     return r;
 }
 
-int child_start_message(struct child *child, struct buf *ret, struct brig_err *err)
+int child_start(struct child *child, struct brig_err *err)
 {
     AUTO_BUF struct buf strings = BUF_INIT(GUEST_STRINGS_MAX);
+    const struct process_spec spec = {.argv = child->argv, .env = child->env};
     struct svc_proc_start msg = {
-        .proc = child->number,
         .flags = SVC_PROC_CHANNEL | SVC_PROC_HOLD,
         .workdir = {child->sbox->spec.workdir, (uint32_t)strlen(child->sbox->spec.workdir)},
     };
-    int r = process_strings(child->sbox, child->argv, child->env, &strings, &msg.n_argv, &msg.n_env);
+    int r = process_strings(child->sbox, &spec, NULL, &strings, &msg);
 
-    msg.strings = (const uint8_t *)strings.data;
-    msg.strings_len = strings.len;
-    r = r < 0 ? r : buf_reserve(ret, strings.len + msg.workdir.len + 128);
-    if (r == 0 && (r = svc_proc_start_put((uint8_t *)ret->data, strings.len + msg.workdir.len + 128, &msg)) > 0)
-        buf_commit(ret, (size_t)r);
     return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_USAGE, -r,
                            "command and environment of an interpreter")
-                 : 0;
+                 : program_start(&child->prog, &msg, err);
 }

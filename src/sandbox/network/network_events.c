@@ -127,7 +127,7 @@ static void on_process_end(void *ctx, const struct gate_counts *counts, const st
 
     if (counts && net && net->slot)
         network_counted(net, counts);
-    if (process->state == PROCESS_JUDGING)
+    if (process->prog.state == PROGRAM_JUDGING)
         process_ended(process);
 }
 
@@ -170,24 +170,30 @@ void network_process_free(struct process *process)
         gate_client_cancel(process->sbox->manager->network->client, process);
 }
 
-void network_process_fill(const struct process *process, struct brig_receipt *r, struct buf *learned)
+void network_fill(const struct sbox *sbox, const struct gate_counts *before, struct brig_receipt *r,
+                  struct buf *learned)
 {
-    const struct sbox_network *net = process->sbox->priv->network;
+    const struct sbox_network *net = sbox->priv->network;
     struct gate_counts now;
 
-    r->network = process->policy;
-    if (!r->network.policy[0]) /* it never began */
-        network_name(process->sbox, false, &r->network);
     if (!net || !net->gated)
         return;
     network_totals(net, &now);
-    r->network.allowed = grown(process->net.allowed, now.allowed);
-    r->network.denied = grown(process->net.denied + process->net.names_refused, now.denied + now.names_refused);
-    r->usage.net_in_bytes = grown(process->net.bytes_in, now.bytes_in);
-    r->usage.net_out_bytes = grown(process->net.bytes_out, now.bytes_out);
+    r->network.allowed = grown(before->allowed, now.allowed);
+    r->network.denied = grown(before->denied + before->names_refused, now.denied + now.names_refused);
+    r->usage.net_in_bytes = grown(before->bytes_in, now.bytes_in);
+    r->usage.net_out_bytes = grown(before->bytes_out, now.bytes_out);
     if (net->learn && learn_put_json(net->learn, learned) == 0)
         r->learned = learned->data;
-    r->limits_hit |= now.limits_hit & ~process->net.limits_hit;
+    r->limits_hit |= now.limits_hit & ~before->limits_hit;
+}
+
+void network_process_fill(const struct process *process, struct brig_receipt *r, struct buf *learned)
+{
+    r->network = process->policy;
+    if (!r->network.policy[0]) /* it never began */
+        network_name(process->sbox, false, &r->network);
+    network_fill(process->sbox, &process->net, r, learned);
 }
 
 /* ---- decisions ------------------------------------------------------------------------------------------------- */
