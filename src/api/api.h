@@ -172,11 +172,15 @@ void request_fail(struct request *rq, const struct brig_err *err);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);
 void request_status(struct request *rq, unsigned status); /* an empty answer */
 void request_done(void *rq, const struct brig_err *err);  /* answers a write: 204, or why not */
+void request_result(void *rq, const char *json, size_t len, const struct brig_err *err); /* 200 and it, or why not */
 /* The JSON that was written; a failure of it is a 500. */
 void request_json(struct request *rq, unsigned status, struct json *json);
 /* A list is {member: [...]}; a page has next_cursor beside it, null (next is NULL) when it is the last one. */
 void request_list_begin(struct json *json, const char *member);
 void request_list_end(struct request *rq, struct json *json);
+/* A list of objects, from the first of them. */
+void request_list_objects(struct request *rq, const char *member, const struct object *first,
+                          void (*put)(struct json *json, const struct object *object));
 void request_page_end(struct request *rq, struct json *json, const char *next);
 void request_text(struct request *rq, unsigned status, const char *type, const char *text, size_t len);
 const char *request_query(const struct request *rq, const char *name); /* or NULL */

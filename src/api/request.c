@@ -273,6 +273,17 @@ void request_json(struct request *rq, unsigned status, struct json *json)
         request_text(rq, status, "application/json", json->out->data, json->out->len);
 }
 
+void request_result(void *ctx, const char *json, size_t len, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    rq->left = NULL;
+    if (err)
+        request_fail(rq, err);
+    else
+        request_text(rq, 200, "application/json", json, len);
+}
+
 void request_list_begin(struct json *json, const char *member)
 {
     json_object(json);

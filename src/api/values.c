@@ -133,6 +133,18 @@ void api_put_time(struct json *json, const char *key, int64_t at_ns)
         json_null(json);
 }
 
+void request_list_objects(struct request *rq, const char *member, const struct object *first,
+                          void (*put)(struct json *json, const struct object *object))
+{
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    request_list_begin(&json, member);
+    for (; first; first = first->next)
+        put(&json, first);
+    request_list_end(rq, &json);
+}
+
 const char *api_author(const struct caller *caller, char out[API_AUTHOR])
 {
     snprintf(out, API_AUTHOR, "user-%.58s", str_starts(caller->org_id, "org-") ? caller->org_id + 4 : caller->org_id);

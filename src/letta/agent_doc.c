@@ -329,12 +329,7 @@ void agent_doc_put(void *ctx, struct json *json, const struct object *agent)
     const struct request *rq = ctx;
     const struct json_value *doc = agent->json, *other = json_get(doc, "other");
 
-    json_object(json);
-    api_put(json, "created_by_id", json_get(doc, "created_by_id"));
-    api_put(json, "last_updated_by_id", json_get(doc, "last_updated_by_id"));
-    api_put_time(json, "created_at", agent->created_at_ns);
-    api_put_time(json, "updated_at", agent->updated_at_ns);
-    api_put_text(json, "id", agent->id);
+    letta_put_head(json, agent);
     api_put(json, "name", json_get(doc, "name"));
     api_put(json, "project_id", json_get(doc, "project_id"));
     for (const struct json_value *m = other && other->type == JSON_OBJECT ? other->first : NULL; m; m = m->next)

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "crypto/crypto.h"
 #include "http/errors.h"
 
 /* ---- errors ---------------------------------------------------------------------------------------------- */
@@ -198,7 +199,39 @@ bool letta_member(struct request *rq, const char *name, enum json_type type, boo
     return true;
 }
 
+const struct object *letta_find(struct request *rq, const struct objects *objects, const char *prefix,
+                                const char *param, const char *kind)
+{
+    if (!letta_path_id(rq, prefix, param, rq->arg[0]))
+        return NULL;
+    const struct object *object = objects_find(objects, rq->caller.org_id, rq->arg[0]);
+    if (!object)
+        letta_not_found(rq, kind, rq->arg[0]);
+    return object;
+}
+
 /* ---- the answer ------------------------------------------------------------------------------------------ */
+
+void letta_answer(struct request *rq, letta_put_fn *put, void *ctx, const struct object *object)
+{
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    put(ctx, &json, object);
+    request_json(rq, 200, &json);
+    if (out.data)
+        crypto_wipe(out.data, out.len);
+}
+
+void letta_put_head(struct json *json, const struct object *object)
+{
+    json_object(json);
+    api_put(json, "created_by_id", json_get(object->json, "created_by_id"));
+    api_put(json, "last_updated_by_id", json_get(object->json, "last_updated_by_id"));
+    api_put_time(json, "created_at", object->created_at_ns);
+    api_put_time(json, "updated_at", object->updated_at_ns);
+    api_put_text(json, "id", object->id);
+}
 
 void letta_answer_null(struct request *rq)
 {

@@ -37,20 +37,32 @@ bool letta_only_members(struct request *rq, const struct json_value *object, con
 bool letta_member(struct request *rq, const char *name, enum json_type type, bool required,
                   const struct json_value **ret) MUST_CHECK;
 
+/* The object that the path names first, by its id; NULL: the refusal was sent. */
+const struct object *letta_find(struct request *rq, const struct objects *objects, const char *prefix,
+                                const char *param, const char *kind);
+
 /* ---- the answer ---- */
 void letta_answer_null(struct request *rq); /* 200 null */
+typedef void letta_put_fn(void *ctx, struct json *json, const struct object *object);
+/* 200 and the object as put writes it. The text is wiped: it may have values. */
+void letta_answer(struct request *rq, letta_put_fn *put, void *ctx, const struct object *object);
+/* Begins an object: authors, times and id. */
+void letta_put_head(struct json *json, const struct object *object);
 
 struct letta_list {
     const struct objects *objects;
     const char *kind;                                       /* "Tool", for messages */
     bool (*wanted)(void *ctx, const struct object *object); /* NULL: all */
-    void (*put)(void *ctx, struct json *json, const struct object *object);
+    letta_put_fn *put;
     void *ctx;
     uint64_t limit; /* when the query does not say */
     bool descending;
 };
 /* after, before and limit are read from the query. Answers. */
 void letta_list(struct request *rq, const struct letta_list *list);
+
+/* The configuration that the path names first; NULL: the refusal was sent. */
+const struct object *letta_find_config(struct request *rq);
 
 objects_done_fn letta_deleted; /* 204, or why not; ctx is the request */
 

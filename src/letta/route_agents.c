@@ -16,17 +16,6 @@
 #include "base/str.h"
 #include "crypto/crypto.h"
 
-static void answer_agent(struct request *rq, const struct object *agent)
-{
-    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
-    struct json json = JSON_INIT(&out);
-
-    agent_doc_put(rq, &json, agent);
-    request_json(rq, 200, &json);
-    if (out.data)
-        crypto_wipe(out.data, out.len);
-}
-
 static void on_agent(void *ctx, const struct object *agent, const struct brig_err *err)
 {
     struct request *rq = ctx;
@@ -34,18 +23,13 @@ static void on_agent(void *ctx, const struct object *agent, const struct brig_er
     if (err)
         request_fail(rq, err);
     else
-        answer_agent(rq, agent);
+        letta_answer(rq, agent_doc_put, rq, agent);
 }
 
 /* The agent that the path names; or NULL, and the refusal was sent. */
 static const struct object *find_agent(struct request *rq)
 {
-    if (!letta_path_id(rq, "agent", "agent_id", rq->arg[0]))
-        return NULL;
-    const struct object *agent = objects_find(agents_objects(rq->api->agents), rq->caller.org_id, rq->arg[0]);
-    if (!agent)
-        letta_not_found(rq, "Agent", rq->arg[0]);
-    return agent;
+    return letta_find(rq, agents_objects(rq->api->agents), "agent", "agent_id", "Agent");
 }
 
 /* ---- writing --------------------------------------------------------------------------------------------- */
@@ -134,7 +118,7 @@ void route_agent_get(struct request *rq)
     const struct object *agent = find_agent(rq);
 
     if (agent)
-        answer_agent(rq, agent);
+        letta_answer(rq, agent_doc_put, rq, agent);
 }
 
 static bool tagged(const struct request *rq, const struct object *agent)

@@ -20,12 +20,7 @@ static void put_config(void *ctx UNUSED, struct json *json, const struct object 
     const struct json_value *doc = object->json, *config = json_get(doc, "config"), *type = json_get(doc, "type");
     char fingerprint[FINGERPRINT_MAX];
 
-    json_object(json);
-    api_put(json, "created_by_id", json_get(doc, "created_by_id"));
-    api_put(json, "last_updated_by_id", json_get(doc, "last_updated_by_id"));
-    api_put_time(json, "created_at", object->created_at_ns);
-    api_put_time(json, "updated_at", object->updated_at_ns);
-    api_put_text(json, "id", object->id);
+    letta_put_head(json, object);
     api_put(json, "type", type);
     api_put_text(json, "organization_id", object->org_id);
     api_put(json, "config", config);
@@ -36,11 +31,7 @@ static void put_config(void *ctx UNUSED, struct json *json, const struct object 
 
 static void answer_config(struct request *rq, const struct object *object)
 {
-    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
-    struct json json = JSON_INIT(&out);
-
-    put_config(NULL, &json, object);
-    request_json(rq, 200, &json);
+    letta_answer(rq, put_config, NULL, object);
 }
 
 /* What is wrong with a field is Letta's validation error. */
@@ -138,22 +129,14 @@ void route_config_list(struct request *rq)
         letta_list(rq, &list);
 }
 
-/* The configuration that the path names; or NULL, and the refusal was sent. */
-static const struct object *find_config(struct request *rq)
+const struct object *letta_find_config(struct request *rq)
 {
-    const struct object *object;
-
-    if (!letta_path_id(rq, "sandbox", "sandbox_config_id", rq->arg[0]))
-        return NULL;
-    object = objects_find(configs_objects(rq->api->configs), rq->caller.org_id, rq->arg[0]);
-    if (!object)
-        letta_not_found(rq, "SandboxConfig", rq->arg[0]);
-    return object;
+    return letta_find(rq, configs_objects(rq->api->configs), "sandbox", "sandbox_config_id", "SandboxConfig");
 }
 
 void route_config_one(struct request *rq)
 {
-    const struct object *object = find_config(rq);
+    const struct object *object = letta_find_config(rq);
 
     if (object)
         answer_config(rq, object);
@@ -182,21 +165,16 @@ void route_config_create(struct request *rq)
         put_by(rq, NULL, type, config, false);
 }
 
-static void create_default(struct request *rq, const char *type)
-{
-    static const struct json_value none = {.type = JSON_OBJECT, .raw = "{}", .raw_len = 2};
-
-    put_by(rq, NULL, type, &none, true);
-}
+static const struct json_value none = {.type = JSON_OBJECT, .raw = "{}", .raw_len = 2};
 
 void route_config_local_default(struct request *rq)
 {
-    create_default(rq, "local");
+    put_by(rq, NULL, "local", &none, true);
 }
 
 void route_config_e2b_default(struct request *rq)
 {
-    create_default(rq, "e2b");
+    put_by(rq, NULL, "e2b", &none, true);
 }
 
 /* The bare object, not wrapped. */
@@ -212,7 +190,7 @@ void route_config_local(struct request *rq)
 
 void route_config_update(struct request *rq)
 {
-    const struct object *object = find_config(rq);
+    const struct object *object = letta_find_config(rq);
     const struct json_value *config = NULL;
 
     if (object && read_config(rq, &config))
@@ -221,7 +199,7 @@ void route_config_update(struct request *rq)
 
 void route_config_delete(struct request *rq)
 {
-    const struct object *object = find_config(rq);
+    const struct object *object = letta_find_config(rq);
     struct brig_err err = {0};
 
     if (object && configs_delete(rq->api->configs, rq->caller.org_id, object->id, letta_deleted, rq, &err) < 0)
@@ -275,7 +253,6 @@ static void on_local(void *ctx, const struct object *object, const struct brig_e
 
 void route_config_recreate(struct request *rq)
 {
-    static const struct json_value none = {.type = JSON_OBJECT, .raw = "{}", .raw_len = 2};
     char user[API_AUTHOR];
     struct brig_err err = {0};
 

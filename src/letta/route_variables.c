@@ -39,12 +39,7 @@ static void put_variable(void *ctx, struct json *json, const struct object *obje
     const struct listing *listing = ctx;
     const struct json_value *doc = object->json;
 
-    json_object(json);
-    api_put(json, "created_by_id", json_get(doc, "created_by_id"));
-    api_put(json, "last_updated_by_id", json_get(doc, "last_updated_by_id"));
-    api_put_time(json, "created_at", object->created_at_ns);
-    api_put_time(json, "updated_at", object->updated_at_ns);
-    api_put_text(json, "id", object->id);
+    letta_put_head(json, object);
     api_put(json, "key", json_get(doc, "key"));
     put_value(listing->rq, json, object);
     api_put(json, "description", json_get(doc, "description"));
@@ -59,13 +54,8 @@ static void put_variable(void *ctx, struct json *json, const struct object *obje
 static void answer_variable(struct request *rq, const struct object *object)
 {
     struct listing listing = {.rq = rq};
-    AUTO_BUF struct buf out = BUF_INIT(1u << 20);
-    struct json json = JSON_INIT(&out);
 
-    put_variable(&listing, &json, object);
-    request_json(rq, 200, &json);
-    if (out.data)
-        crypto_wipe(out.data, out.len);
+    letta_answer(rq, put_variable, &listing, object);
 }
 
 static void on_variable(void *ctx, const struct object *object, const struct brig_err *err)
@@ -89,17 +79,6 @@ static bool wanted(void *ctx, const struct object *object)
            (!listing->key || (key && key->type == JSON_STRING && str_eq(key->string, listing->key)));
 }
 
-/* The configuration that the path names, in the caller's organisation; or false, and the refusal was sent. */
-static bool check_config(struct request *rq)
-{
-    if (!letta_path_id(rq, "sandbox", "sandbox_config_id", rq->arg[0]))
-        return false;
-    if (objects_find(configs_objects(rq->api->configs), rq->caller.org_id, rq->arg[0]))
-        return true;
-    letta_not_found(rq, "SandboxConfig", rq->arg[0]);
-    return false;
-}
-
 void route_variable_list(struct request *rq)
 {
     struct listing listing = {.rq = rq, .config_id = rq->arg[0], .key = request_query(rq, "key")};
@@ -110,7 +89,7 @@ void route_variable_list(struct request *rq)
                                     .ctx = &listing,
                                     .limit = VARIABLES_LIST_DEFAULT};
 
-    if (check_config(rq))
+    if (letta_find_config(rq))
         letta_list(rq, &list);
 }
 
@@ -178,7 +157,7 @@ void route_variable_create(struct request *rq)
 {
     struct variable_change change;
 
-    if (check_config(rq) && read_change(rq, true, &change))
+    if (letta_find_config(rq) && read_change(rq, true, &change))
         write_variable(rq, rq->arg[0], NULL, &change);
 }
 

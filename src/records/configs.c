@@ -319,11 +319,8 @@ int configs_put(struct configs *configs, const char *org, const char *actor, enu
         return err_nomem(err);
     *put = (struct config_put){.configs = configs, .as = as, .by_id = id != NULL, .default_only = default_only};
     int r = put_prepare(put, actor, type, config, err);
-    if (r == 0 && !id) {
-        r = objects_id_for(configs->objects, org, put->type, "sandbox", new_id);
-        if (r < 0)
-            (void)err_set(err, BRIG_E_HOST, -r, "make an id");
-    }
+    if (r == 0 && !id)
+        r = objects_id_for(configs->objects, org, put->type, "sandbox", new_id, err);
     if (r < 0) {
         put_end(put);
         return r;

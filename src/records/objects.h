@@ -119,7 +119,7 @@ const struct object *objects_by_key(const struct objects *objects, const char *o
  * thing at once make one thing, one after the other.
  */
 int objects_id_for(const struct objects *objects, const char *org, const char *key, const char *prefix,
-                   char out[128]) MUST_CHECK;
+                   char out[128], struct brig_err *err) MUST_CHECK;
 /* All of them, of all organisations; not changed from within; false ends it. */
 void objects_each(const struct objects *objects, bool (*each)(void *ctx, const struct object *object), void *ctx);
 /* Keeps it as it is over changes (its next and prev are then nothing to follow). Released before objects_destroy(). */

@@ -414,12 +414,12 @@ int objects_put(struct objects *objects, const char *org, const char *id, const 
     return objects_change(objects, &change, err);
 }
 
-int objects_id_for(const struct objects *objects, const char *org, const char *key, const char *prefix, char out[128])
+int objects_id_for(const struct objects *objects, const char *org, const char *key, const char *prefix, char out[128],
+                   struct brig_err *err)
 {
     const struct change *coming = table_find(&objects->claims, objects_scope(objects, org), key);
     const struct object *there = objects_by_key(objects, org, key);
 
-    if (coming || there)
-        return str_copy(out, 128, coming ? coming->id : there->id);
-    return objects_new_id(prefix, out);
+    int r = coming || there ? str_copy(out, 128, coming ? coming->id : there->id) : objects_new_id(prefix, out);
+    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "make an id") : 0;
 }

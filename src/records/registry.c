@@ -94,9 +94,7 @@ int registry_upsert(struct registry *registry, const char *org, const struct obj
     if (r == 0)
         r = tool_parse(json_root(json), &tool, err);
     if (r == 0) {
-        r = objects_id_for(registry->objects, org, tool.name, "tool", id);
-        if (r < 0)
-            (void)err_set(err, BRIG_E_HOST, -r, "make an id");
+        r = objects_id_for(registry->objects, org, tool.name, "tool", id, err);
         tool_done(&tool);
     }
     json_doc_free(json);

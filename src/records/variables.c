@@ -354,9 +354,8 @@ static int find_id(struct variable_put *put, const struct variable_change *chang
     if (!change->key)
         return err_set(err, BRIG_E_INVALID, 0, "key: is required");
     int r = str_format(unique, sizeof unique, "%s\n%s", put->config_id, change->key);
-    if (r >= 0)
-        r = objects_id_for(put->configs->variables, put->org, unique, "sandbox-env", out);
-    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "make an id") : 0;
+    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "make an id")
+                 : objects_id_for(put->configs->variables, put->org, unique, "sandbox-env", out, err);
 }
 
 int variables_put(struct configs *configs, const char *org, const char *actor, const char *config_id, const char *id,

@@ -29,12 +29,13 @@ def routes():
         with open(f"{ROOT}/src/{path}", encoding="utf-8") as f:
             text += f.read()
     words = dict(re.findall(r'#define (BOX|PROC) (.+)', text))
-    for method, pattern, query in re.findall(r'\{"([A-Z*]+)", ((?:BOX|PROC)?\s*(?:"[^"]*")?),\s*"([^"]*)"', text):
+    route = r'\{"([A-Z*]+)", ((?:BOX|PROC)?\s*(?:"[^"]*")?),\s*((?:"[^"]*"\s*)+)'
+    for method, pattern, query in re.findall(route, text):
         for name in ("PROC", "BOX"):
             pattern = pattern.replace(name, words[name])
         for name in ("BOX",):
             pattern = pattern.replace(name, words[name])
-        yield method, "".join(re.findall(r'"([^"]*)"', pattern)), set(query.split())
+        yield method, "".join(re.findall(r'"([^"]*)"', pattern)), set("".join(re.findall(r'"([^"]*)"', query)).split())
 
 
 class Description(ServiceTest):

@@ -268,13 +268,13 @@ static void test_refusals(void **state)
     assert_int_equal(put(objects, "b", "{\"key\":\"y\"}", 0, &told, NULL), 0);
     assert_true(put(objects, "c", "{\"key\":\"y\"}", 0, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_CONFLICT);
-    assert_int_equal(objects_id_for(objects, ORG, "y", "thing", id), 0);
+    assert_int_equal(objects_id_for(objects, ORG, "y", "thing", id, NULL), 0);
     assert_string_equal(id, "b");
     wait_for(kit, &told, 1);
-    assert_int_equal(objects_id_for(objects, ORG, "y", "thing", id), 0);
+    assert_int_equal(objects_id_for(objects, ORG, "y", "thing", id, NULL), 0);
     assert_string_equal(id, "b");
-    assert_int_equal(objects_id_for(objects, ORG, "z", "thing", id), 0);
-    assert_int_equal(objects_id_for(objects, ORG, "z", "thing", again), 0);
+    assert_int_equal(objects_id_for(objects, ORG, "z", "thing", id, NULL), 0);
+    assert_int_equal(objects_id_for(objects, ORG, "z", "thing", again, NULL), 0);
     assert_true(objects_id_ok("thing", id) && objects_id_ok("thing", again) && !str_eq(id, again));
     /* renamed: the old name is free, the new one taken */
     must_put(kit, objects, "b", "{\"key\":\"z\"}");

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
-static void org_json(const struct object *org, struct json *json)
+static void org_json(struct json *json, const struct object *org)
 {
     json_object(json);
     api_put_text(json, "id", org->id);
@@ -27,7 +27,7 @@ static void on_org_stored(void *ctx, const struct object *org, const struct brig
         return;
     }
     request_audit(rq, "org.create", org->id, "ok", org_of(org)->name);
-    org_json(org, &json);
+    org_json(&json, org);
     request_json(rq, 201, &json);
 }
 
@@ -44,13 +44,7 @@ void route_org_create(struct request *rq)
 
 void route_org_list(struct request *rq)
 {
-    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
-    struct json json = JSON_INIT(&out);
-
-    request_list_begin(&json, "orgs");
-    for (const struct object *org = org_first(rq->api->accounts); org; org = org->next)
-        org_json(org, &json);
-    request_list_end(rq, &json);
+    request_list_objects(rq, "orgs", org_first(rq->api->accounts), org_json);
 }
 
 static void cut_keys(struct request *rq, const char *org)

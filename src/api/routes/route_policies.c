@@ -12,17 +12,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-static void put_time(struct json *json, const char *key, int64_t at_ns)
-{
-    char time[48];
-
-    json_key(json, key);
-    if (at_ns && api_time(at_ns, time, sizeof time) == 0)
-        json_string(json, time);
-    else
-        json_null(json);
-}
-
 static void put_head(struct json *json, const char *name, bool preset, uint64_t version, int64_t created,
                      int64_t updated)
 {
@@ -30,8 +19,8 @@ static void put_head(struct json *json, const char *name, bool preset, uint64_t 
     json_key(json, "name"), json_string(json, name);
     json_key(json, "preset"), json_bool(json, preset);
     json_key(json, "version"), json_u64(json, version);
-    put_time(json, "created_at", created);
-    put_time(json, "updated_at", updated);
+    api_put_time(json, "created_at", created);
+    api_put_time(json, "updated_at", updated);
 }
 
 /* json has all but the policy, whose text is canonical JSON already. */
@@ -51,6 +40,12 @@ static void answer_policy(struct request *rq, unsigned status, struct json *json
         request_text(rq, status, "application/json", out.data, out.len);
 }
 
+static void put_named(struct json *json, const struct object *named)
+{
+    put_head(json, named->id, false, named->version, named->created_at_ns, named->updated_at_ns);
+    json_end(json);
+}
+
 static void answer_named(struct request *rq, unsigned status, const struct object *named)
 {
     AUTO_BUF struct buf head = BUF_INIT(4096);
@@ -64,16 +59,7 @@ static void answer_named(struct request *rq, unsigned status, const struct objec
 
 void route_policy_list(struct request *rq)
 {
-    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
-    struct json json = JSON_INIT(&out);
-
-    request_list_begin(&json, "policies");
-    for (const struct object *named = objects_first(policies_objects(rq->api->policies), rq->caller.org_id); named;
-         named = named->next) {
-        put_head(&json, named->id, false, named->version, named->created_at_ns, named->updated_at_ns);
-        json_end(&json);
-    }
-    request_list_end(rq, &json);
+    request_list_objects(rq, "policies", objects_first(policies_objects(rq->api->policies), rq->caller.org_id), put_named);
 }
 
 static void answer_preset(struct request *rq, const char *name)

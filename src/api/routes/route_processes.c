@@ -12,17 +12,6 @@
 
 /* ---- run and wait ---------------------------------------------------------------------------------------- */
 
-static void on_receipt(void *ctx, const char *receipt, size_t len, const struct brig_err *err)
-{
-    struct request *rq = ctx;
-
-    rq->left = NULL;
-    if (err)
-        request_fail(rq, err);
-    else
-        request_text(rq, 200, "application/json", receipt, len);
-}
-
 /* Nobody waits for it any more: what it runs is ended, and the receipt says `cancelled`. */
 static void run_left(struct request *rq)
 {
@@ -47,7 +36,7 @@ void route_run(struct request *rq)
         return;
     }
     rq->left = run_left;
-    int r = process_run(rq->sbox, &rq->caller, &parsed.spec, on_receipt, rq, &run, &err);
+    int r = process_run(rq->sbox, &rq->caller, &parsed.spec, request_result, rq, &run, &err);
     process_spec_done(&parsed);
     if (r < 0)
         request_fail(rq, &err);
@@ -237,7 +226,7 @@ void route_process_wait(struct request *rq)
         return;
     }
     rq->left = wait_left;
-    if (process_wait(rq->process, ms, on_receipt, rq, &wait, &err) < 0)
+    if (process_wait(rq->process, ms, request_result, rq, &wait, &err) < 0)
         request_fail(rq, &err);
     else
         rq->state = wait;

@@ -14,17 +14,6 @@
 #define LIST_DEFAULT 100u
 #define LIST_MAX 1000u
 
-static void put_time(struct json *json, const char *key, int64_t ns)
-{
-    char time[48];
-
-    json_key(json, key);
-    if (api_time(ns, time, sizeof time) == 0)
-        json_string(json, time);
-    else
-        json_null(json);
-}
-
 static void put_info(struct json *json, const struct secret_info *info)
 {
     json_object(json);
@@ -36,8 +25,8 @@ static void put_info(struct json *json, const struct secret_info *info)
         json_null(json);
     json_key(json, "key_id"), json_string(json, info->key_id);
     json_key(json, "size"), json_u64(json, info->size);
-    put_time(json, "created_at", info->created_at_ns);
-    put_time(json, "updated_at", info->updated_at_ns);
+    api_put_time(json, "created_at", info->created_at_ns);
+    api_put_time(json, "updated_at", info->updated_at_ns);
     json_end(json);
 }
 

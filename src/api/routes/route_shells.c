@@ -52,17 +52,6 @@ static bool find(struct request *rq, struct shell **ret)
     return shell != NULL;
 }
 
-static void on_result(void *ctx, const char *json, size_t len, const struct brig_err *err)
-{
-    struct request *rq = ctx;
-
-    rq->left = NULL;
-    if (err)
-        request_fail(rq, err);
-    else
-        request_text(rq, 200, "application/json", json, len);
-}
-
 /* The command is ended; its result comes all the same, and frees the request. */
 static void run_left(struct request *rq)
 {
@@ -91,7 +80,7 @@ void route_shell_run(struct request *rq)
     }
     rq->state = shell;
     rq->left = run_left;
-    if (shell_run(shell, command->string, command->len, ms, on_result, rq, &err) < 0)
+    if (shell_run(shell, command->string, command->len, ms, request_result, rq, &err) < 0)
         request_fail(rq, &err);
 }
 
