@@ -115,13 +115,14 @@ struct route {
  * gone.
  */
 struct adapter {
-    void (*fail)(struct request *rq, const struct brig_err *err); /* an error as an answer; rq->x is there */
+    void (*fail)(struct request *rq, const struct brig_err *err); /* answers with an error; rq->x is not NULL */
     /* The body cannot be used. syntax: why it is no JSON; NULL: it is JSON, but not an object. */
     void (*bad_body)(struct request *rq, const struct brig_err *syntax);
-    /* After role and lists, before the body: fields of the head that choose for whom the caller acts, and further
-     * checks. false: the refusal was sent. NULL: nothing. */
+    /* Called after role and lists were checked and before the body is read. It reads fields of the head that choose for
+     * whom the caller acts, and checks what else there is to check. false: the refusal was sent. NULL: nothing to do.
+     */
     bool (*begin)(struct request *rq);
-    /* The text of a key in a field of its own, asked for every request that has none in ours; or NULL. */
+    /* The text of a key in a field of this interface. It is asked if a request has no key in our field. NULL: none. */
     const char *(*key)(const struct http_head *head);
     bool slashes; /* a path with a slash too many or too few is redirected (307), not unknown */
 };
@@ -148,7 +149,7 @@ struct request {
     struct sbox *sbox;
     struct sbox_watch watch; /* a sandbox that ends takes rq->sbox with it */
     struct process *process;
-    /* the client has left: end what was begun; then request_free() or a later answer */
+    /* Called when the client has left. It ends what was begun; request_free() or an answer follows, now or later. */
     void (*left)(struct request *rq);
     void *state; /* the handler's own */
 };
@@ -160,12 +161,12 @@ extern const struct adapter api_native;
 void api_handle(void *ctx, struct exchange *x);
 void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
 struct request *request_create(struct api *api, struct exchange *x); /* or NULL */
-struct sbox *api_sandbox_by_id(struct api *api, const char *id);     /* whoever's it is; or NULL */
-/* the caller's, by id or name; or NULL, and asking for another's is a denial */
+struct sbox *api_sandbox_by_id(struct api *api, const char *id);     /* of any organisation; or NULL */
+/* A sandbox of the caller's organisation by id or name, or NULL. Asking for another's counts as a denial. */
 struct sbox *request_find(struct request *rq, const char *id);
-/* it is not idle until the request is over; rq->sbox */
+/* Sets rq->sbox. The sandbox is not idle until the request is over. */
 void request_use_sandbox(struct request *rq, struct sbox *sbox);
-/* Its connection counts as this organisation's; false: the refusal was sent */
+/* The connection counts as this organisation's from now on; false: the refusal was sent. */
 bool request_join(struct request *rq, const char *org) MUST_CHECK;
 void request_free(struct request *rq); /* without an answer: only when rq->x is NULL, or it has been answered by hand */
 void request_fail(struct request *rq, const struct brig_err *err);
@@ -194,7 +195,7 @@ uint64_t request_audit(struct request *rq, const char *action, const char *objec
 void request_audit_sync(const struct request *rq, const char *action, const char *org, const char *object,
                         const char *outcome, const char *detail);
 void request_denied(struct request *rq, const char *message); /* the audit's event; the client is still there */
-/* A denial whose event has been written: it counts, and many of them are an event of their own. */
+/* Counts a denial whose event has been written. Many of them become an event of their own. */
 void api_count_denial(struct api *api, const struct caller *caller, const char *org, const char *object);
 void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail);
 /* The same for another organisation's object: only the host's administrator sees the event, since the caller is told
@@ -221,7 +222,7 @@ void api_put_time(struct json *json, const char *key, int64_t at_ns);           
 #define API_AUTHOR 64u
 const char *api_author(const struct caller *caller, char out[API_AUTHOR]);
 
-/* "12,..." with ',' : after the comma; '\0': all of it; NULL: no number */
+/* Reads a number that the separator ends, and returns what follows it; NULL if there is no number. */
 const char *api_number(const char *text, char separator, uint64_t *ret);
 int api_signal(const struct json_value *value) MUST_CHECK; /* "TERM", "SIGTERM", 15; or -EINVAL */
 bool api_size(const struct json_value *object, const char *name, uint16_t *ret) MUST_CHECK; /* a member of 1 to 65535 */

@@ -11,8 +11,9 @@
 #define FILE_OPEN_MAX 16384u /* payload of a file call: two paths and a few numbers */
 
 /*
- * The path of a request (query `path`, `path_encoding`) into the beginning of a call's payload. A component `..`, a NUL
- * or more than 4,096 bytes: the refusal was sent, a denial event written, and false returned.
+ * Writes the path of a request (query `path`, `path_encoding`) at the beginning of a call's payload. A path with a
+ * component `..`, a NUL or more than 4,096 bytes is refused: the answer was sent, a denial is in the log, and it
+ * returns false.
  */
 bool files_put_path(struct request *rq, struct svc_cursor *out, unsigned flags) MUST_CHECK;
 /* The same for a JSON member (name, and name_encoding). */
@@ -24,7 +25,7 @@ bool files_put_bytes(struct request *rq, struct svc_cursor *out, const char *nam
 bool files_call(struct request *rq, enum svc_type type, const struct svc_cursor *payload, const uint8_t *start,
                 const struct call_events *events, struct call **ret) MUST_CHECK;
 
-/* A single entry comes without a path: it is what was asked for (of a move: where it went). */
+/* A single entry comes without a path. Its path is the one in the request; after a move, the new one. */
 void files_name_entry(const struct request *rq, struct svc_entry *entry);
 void files_entry_json(struct json *json, const struct svc_entry *entry);
 /* "File not found: ..." and its kind: message and status for an errno that the worker gave. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * socket.h: a process on a WebSocket whose sandbox is made for it: route_runs.c owns the run, route_output.c the bytes.
+ * socket.h: a process on a WebSocket that has a sandbox of its own. route_runs.c owns the run, route_output.c moves the
+ * bytes.
  */
 #ifndef BRIG_API_SOCKET_H
 #define BRIG_API_SOCKET_H

@@ -50,7 +50,7 @@ struct audit_options {
     uint64_t keep_bytes;               /* rotated files past this many bytes are removed, oldest first; 0: 1 GiB */
     int64_t keep_seconds;              /* and older than this; 0: for ever */
     unsigned head_lines, head_seconds; /* a signed head every so many; 0: 1000, 60 */
-    unsigned repeat_seconds;           /* of equal refusals one line says how many there were in this time; 0: 60 */
+    unsigned repeat_seconds;           /* equal refusals in this time are counted in one line; 0: 60 */
     unsigned per_second;               /* lines per second before flooding is dropped (never `sync` ones); 0: 5000 */
     /* the last head noted elsewhere (the store); a log that ends before it gets a line that says so; 0: none */
     uint64_t known_seq;
@@ -97,10 +97,10 @@ struct audit_verify_options {
     uint64_t known_cut;
 };
 /*
- * Any removed, changed, reordered, missing line; a cut tail (against signed heads, and the head noted elsewhere). A log
- * whose oldest files were removed by retention is whole when a line says so (and, with a key, a signed head covers that
- * line). Works beside a daemon that writes. 0 also when the log is not ok; a negative errno when it cannot be read,
- * -ENOENT when there is none.
+ * Finds any line that was removed, changed or moved, and a tail that was cut (by the signed heads and the head noted
+ * elsewhere). A log whose oldest files were removed by retention is whole if a line says so and, with a key, a signed
+ * head covers that line. It works beside a daemon that writes. It returns 0 also if the log is not ok, a negative errno
+ * if the log cannot be read, and -ENOENT if there is none.
  */
 int audit_verify(int dir_fd, const struct audit_verify_options *options, struct audit_report *ret,
                  struct brig_err *err) MUST_CHECK;

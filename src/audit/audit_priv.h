@@ -118,7 +118,7 @@ struct audit_queue {
 struct audit_repeat {                                                          /* repeat.c */
     char action[48], actor[128], org[64], kind[128], object[128], outcome[16]; /* cut */
     uint64_t since_ns;                                                         /* when this interval began; 0: free */
-    uint64_t counted;                                                          /* in it, and not written */
+    uint64_t counted;                                                          /* events of it that were not written */
     uint64_t details[REPEAT_DETAILS];                                          /* hashes of what was written */
     unsigned n_details;
     bool flooding; /* all of it is counted until an interval was quiet */
@@ -167,11 +167,11 @@ void *audit_writer(void *arg);
 
 /* ---- repeat.c: all with the lock held -------------------------------------------------------------------- */
 
-/* True: it is counted, and not to be written */
+/* True if the event was counted and must not be written. */
 bool audit_repeat(struct audit *audit, const struct audit_event *event);
-/* Lines of intervals that are over; all: of every one */
+/* Writes the lines of intervals that are over, or (all) of every interval. */
 void audit_repeat_tell(struct audit *audit, uint64_t now, bool all);
-/* When the next one is over; UINT64_MAX: none */
+/* When the next interval is over; UINT64_MAX: there is none. */
 uint64_t audit_repeat_deadline(const struct audit *audit);
 
 /* ---- retention.c ------------------------------------------------------------------------------------------ */

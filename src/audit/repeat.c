@@ -23,7 +23,7 @@ static uint64_t interval_ns(const struct audit *audit)
     return audit->options.repeat_seconds * NS_PER_SEC;
 }
 
-/* Of what tells it from others of its kind. A text that is longer than a field of the log is compared as it is cut. */
+/* A hash of what distinguishes the event from others of its kind. Texts are compared as they are cut for the log. */
 static uint64_t hash_of(const struct audit *audit, const struct audit_event *event)
 {
     uint64_t hash = 0; /* where there is no memory for one, all are equal: counted, and not lost */

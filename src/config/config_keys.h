@@ -26,8 +26,8 @@ struct config_key {
     bool zero;                             /* 0 is allowed too: none, or the default */
     const char *(*rule)(const char *text); /* CONFIG_TEXT: NULL, or the rule that the text breaks */
     const char *alias_section, *alias;     /* another name for it in a file */
-    /* variables beside BRIG_<SECTION>_<KEY>, with blanks between them: of those that are not ours the first that is set
-     * wins */
+    /* Variables beside BRIG_<SECTION>_<KEY>, with blanks between them. Among those that do not begin with BRIG_ the
+     * first that is set wins. */
     const char *env;
     bool reloadable, secret;
     bool list; /* CONFIG_TEXT: may be an array of strings in a file; kept with blanks between them */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gunzip.h: a gzip stream unpacked piece by piece, with a bound on what one input byte may become (a bomb is refused
- * while it is still small). zlib reads it; what comes out is only handed on.
+ * gunzip.h: unpacks a gzip stream piece by piece with zlib. What one byte of input may become is bounded, so a bomb is
+ * refused while it is still small.
  */
 #ifndef BRIG_HTTP_GUNZIP_H
 #define BRIG_HTTP_GUNZIP_H
@@ -11,7 +11,7 @@
 #include "base/buf.h"
 
 #define GUNZIP_RATIO 200u            /* text compresses 20 times at best; more than this over the first MiB is a bomb */
-#define GUNZIP_PIECE_MAX (64u << 20) /* of output that may wait */
+#define GUNZIP_PIECE_MAX (64u << 20) /* bytes of output that may wait */
 
 struct gunzip;
 int gunzip_create(struct gunzip **ret, struct brig_err *err) MUST_CHECK;

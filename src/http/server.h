@@ -44,10 +44,10 @@ struct http_options {
 
 struct server_options {
     struct http_options http;
-    /* A request's head has come. Must arrange for an answer, now or later, by the functions below. */
+    /* A request's head has come. The handler answers it, now or later, with the functions below. */
     void (*handler)(void *ctx, struct exchange *x);
     void *ctx;
-    /* after each; or NULL */
+    /* called after each request; or NULL */
     void (*log)(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
 };
 
@@ -55,9 +55,9 @@ int server_create(struct loop *loop, const struct server_options *options, struc
                   struct brig_err *err) MUST_CHECK;
 void server_destroy(struct server *server);
 void server_configure(struct server *server, const struct http_options *http);
-/* A listening socket, taken over. is_unix: peer credentials are read, and its requests have exchange_peer_uid(). */
+/* Takes over a listening socket. is_unix: its requests have exchange_peer_uid(). */
 int server_listen(struct server *server, int fd, bool is_unix, struct brig_err *err) MUST_CHECK;
-/* Again: reload */
+/* Called again after a reload. */
 int server_set_tls(struct server *server, const struct tls_pem *pem, struct brig_err *err) MUST_CHECK;
 void server_drain(struct server *server); /* no new connections; answers in progress go on, then Connection: close */
 size_t server_connections(const struct server *server);
@@ -79,7 +79,7 @@ const char *exchange_kept(const struct exchange *x); /* "" when nothing was */
 void exchange_close_after(struct exchange *x);       /* its answer is the last on this connection */
 struct loop *exchange_loop(const struct exchange *x);
 void exchange_set_owner(struct exchange *x, const char *owner); /* whose it is (a key's id), for server_cut() */
-/* Its connection is this organisation's now. False: the organisation has its share of them; answer 429. */
+/* The connection counts as this organisation's from now on. False if the organisation has too many: answer 429. */
 bool exchange_join(struct exchange *x, const char *org) MUST_CHECK;
 /* Ends every exchange of that owner, but not `but` (or NULL), as if its client had left: a key that is revoked takes
  * its streams with it. */
@@ -88,13 +88,14 @@ void server_cut(struct server *server, const char *owner, const struct exchange 
 /* Called once if the client leaves or the exchange fails before its end; after it, nothing of x may be used. */
 void exchange_on_gone(struct exchange *x, void (*gone)(void *ctx, struct exchange *x), void *ctx);
 
-/* The whole body, at most max bytes (else 413 is answered: gone() is called, done is not). data: NUL-terminated, valid
- * during the call. */
+/* Reads the whole body, at most max bytes. A longer one is answered with 413: gone() is called and done is not. data
+ * ends with a NUL and is valid during the call. */
 int exchange_read_all(struct exchange *x, size_t max,
                       void (*done)(void *ctx, struct exchange *x, char *data, size_t len), void *ctx,
                       struct brig_err *err) MUST_CHECK;
-/* The body as it comes. After each data() the server reads on only once exchange_body_proceed() was called. end: all of
- * it was given and proceeded. A body that stops or is malformed: gone(), and the server answers 408 or 400. */
+/* Reads the body as it comes. After each data() the server reads on once exchange_body_proceed() was called. end()
+ * comes after the last piece has proceeded. If the body stops or is malformed, the server answers 408 or 400 and calls
+ * gone(). */
 struct body_events {
     void (*data)(void *ctx, struct exchange *x, const char *data, size_t len);
     void (*end)(void *ctx, struct exchange *x);
@@ -115,12 +116,12 @@ void exchange_fail(struct exchange *x, const struct brig_err *err);
 void exchange_error(struct exchange *x, unsigned status, const char *code, const char *message, const char *hint);
 /* A streamed answer: length UINT64_MAX is chunked. */
 void exchange_begin(struct exchange *x, unsigned status, const char *content_type, uint64_t length);
-/* Copies; false: more than enough is waiting now, come back when drained() is called (the bytes were taken all the
- * same). */
+/* Copies the bytes. False if many bytes wait for the client by now: write the next ones when drained() is called. */
 bool exchange_write(struct exchange *x, const void *data, size_t len);
 void exchange_on_drained(struct exchange *x, void (*drained)(void *ctx, struct exchange *x), void *ctx);
 void exchange_end(struct exchange *x);
-/* After begin, something broke: the connection is closed without the end of the body, so that the client notices. */
+/* Something failed after exchange_begin(): closes the connection before the end of the body, so that the client
+ * notices. */
 void exchange_abort(struct exchange *x);
 
 /* ---- other protocols ---------------------------------------------------------------------------------- */
@@ -132,7 +133,7 @@ struct ws_events {
     void (*drained)(void *ctx, struct exchange *x);
     void *ctx;
 };
-/* Answers 101 (Sec-WebSocket-Accept). After it only the ws functions. Protocol errors close with 1002, ping floods
+/* Answers 101. From then on only the ws functions may be used. A protocol error closes with 1002, a flood of pings with
  * 1008. */
 int exchange_websocket(struct exchange *x, const struct ws_events *events, const char *protocol,
                        struct brig_err *err) MUST_CHECK;
@@ -149,8 +150,8 @@ struct tunnel_events {
 };
 int exchange_tunnel(struct exchange *x, const struct tunnel_events *events,
                     struct brig_err *err) MUST_CHECK; /* then exchange_write(), exchange_end() */
-/* Nothing more will be written to a tunnel: the client sees the end once it has all of it. What the client still sends
- * is read on, unless it is silent for body_timeout: it may not have noticed. */
+/* Nothing more will be written to a tunnel: the client sees the end after the last byte. What the client sends is still
+ * read until it is silent for body_timeout. */
 void exchange_tunnel_shut(struct exchange *x);
 
 /* Server-sent events (after exchange_begin(x, 200, "text/event-stream", UINT64_MAX)): id and event may be NULL; data

@@ -15,8 +15,9 @@
  *   HEAD    idle, or a head is coming
  *   BUSY    the handler has an exchange
  *   FLUSH   the exchange is over; its last bytes wait for the peer
- *   LINGER  our side is shut down; what still comes is read and dropped for a moment, so that the answer is not lost to
- * a reset DEAD    closed; freed at the end of the loop's round
+ *   LINGER  our side is shut down; what still comes is read and dropped for a moment, so that a reset does not lose
+ *           the answer
+ *   DEAD    closed; freed at the end of the loop's round
  *
  * One function, conn_run(), moves a connection as far as it can go; it is called for events, by the timer and at the
  * end of a round for every connection that something was done to (conn_touch()). The functions of server.h only note
@@ -76,7 +77,7 @@ struct conn {
     size_t parked_len, parked_scanned;
     struct buf out;
     size_t out_at; /* bytes of out that are gone */
-    size_t owed;   /* of them, what counts for its share */
+    size_t owed;   /* how many of them count for its share */
     uint32_t revents;
     uint32_t lingered;
     uid_t uid;
@@ -125,7 +126,7 @@ struct exchange {
     struct websocket *ws;
 
     /* the answer */
-    bool shut_due, shut; /* of a tunnel: our side ends when all is written; it has */
+    bool shut_due, shut; /* a tunnel: our side ends when everything is written; it has ended */
     bool begun, over, aborted, no_body, chunked, until_close, want_drained, wrong_length;
     const char *cors_origin; /* an allowed origin that is not our own */
     unsigned status;

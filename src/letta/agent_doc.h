@@ -16,9 +16,9 @@ bool agent_body_build(struct request *rq, bool update, struct buf *out) MUST_CHE
  * request.
  */
 void agent_doc_put(void *ctx, struct json *json, const struct object *agent);
-/* A member of what a full agent has besides; or NULL. */
+/* A member of Letta's agent that is only kept (`other` in records/agents.h); or NULL. */
 const struct json_value *agent_besides(const struct object *agent, const char *name);
-/* Whether the agent asks for an approval of this tool (its tool_rules). */
+/* Do the agent's tool_rules ask for an approval of this tool? */
 bool agent_wants_approval(const struct object *agent, const char *tool_name);
 
 #endif

@@ -14,9 +14,9 @@ bool tool_body_check(struct request *rq, bool update) MUST_CHECK;
 
 struct tool_doc {
     const struct json_value *body;
-    const struct object *old; /* PATCH: what is not in the body stays; upsert: only who made it and its tags. Or NULL */
+    const struct object *old; /* or NULL. An update keeps what the body lacks; an upsert keeps its maker and its tags */
     bool update;
-    const char *schema; /* that was derived, or NULL: the body's or the old one's */
+    const char *schema; /* a schema that was derived; NULL: the body's or the old one's is used */
     size_t schema_len;
     const char *user, *project; /* project NULL: none was sent */
     bool modal;                 /* the header that asks for Modal */

@@ -13,22 +13,23 @@
 
 #define POLICY_NAME_MAX 64u /* [a-z0-9][a-z0-9_.-]{0,62} */
 #define POLICIES_PER_ORG 1000u
-#define POLICIES_ORG_BYTES (16u << 20) /* of them with everything written out, since all of them are in memory */
+#define POLICIES_ORG_BYTES (16u << 20) /* bytes of an organisation's policies: all of them are in memory */
 
 struct policies;
 
-/* A named policy is an object: id is its name, version rises with every change, text is the canonical JSON, and extra
- * the compiled struct policy. */
+/* A named policy is an object: its id is the name, its version rises with every change, its text is canonical JSON, and
+ * its extra is the compiled struct policy. */
 typedef void policy_changed_fn(void *ctx, const struct object *policy);
 
 /* packages: the text of packages_rules() made by the supervisor, or NULL. Loads what the store has. */
 int policies_create(struct store *store, const char *packages, struct policies **ret, struct brig_err *err) MUST_CHECK;
 void policies_destroy(struct policies *policies);
-/* Another text of packages_rules(), for those who choose `packages` from now on. On failure the old one stays. */
+/* Replaces the text of packages_rules() for sandboxes that choose `packages` from now on. If it fails the old one
+ * stays. */
 int policies_set_packages(struct policies *policies, const char *packages, struct brig_err *err) MUST_CHECK;
 const struct object *policies_find(const struct policies *policies, const char *org, const char *name); /* or NULL */
 const struct objects *policies_objects(const struct policies *policies); /* in the order of their names */
-/* Makes or replaces; in force when it is committed. What is wrong with the policy is said at once. */
+/* Makes or replaces a policy, which is in force when it is committed. An error in the policy is returned at once. */
 int policies_put(struct policies *policies, const char *org, const char *name, const struct json_value *json,
                  objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int policies_delete(struct policies *policies, const char *org, const char *name, objects_done_fn *done, void *ctx,

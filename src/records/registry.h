@@ -29,18 +29,18 @@ int tool_language_parse(const char *text, enum tool_language *ret) MUST_CHECK;
 #define TOOL_REQUIREMENTS_MAX 200u /* of each kind */
 #define TOOL_TAGS_MAX 100u
 struct requirement { /* pip or npm */
-    /* version NULL: any; of one that was given as a string ("numpy>=1.2", "left-pad@1") all is in the name */
+    /* version NULL: any. A requirement that was given as a string ("numpy>=1.2") is in the name as a whole. */
     const char *name, *version;
 };
 
-/* Who has written something of a tool: a key of the organisation, or the socket's administrator (key_id ""). */
+/* Who wrote a part of a tool: a key of the organisation, or the socket's administrator (key_id ""). */
 struct tool_hand {
     const char *key_id; /* NULL: nobody knows */
     enum standing as;
 };
 
-/* A tool as the executor wants it: of a row, or floating (run from source). Strings live in the document it was read
- * from. */
+/* A tool as the executor uses it: from a row, or floating (run from source). Its strings are in the document that it
+ * was read from. */
 struct tool {
     const char *id, *name, *source, *description;
     size_t source_len;
@@ -66,10 +66,10 @@ int registry_create(struct store *store, struct registry **ret, struct brig_err 
 void registry_destroy(struct registry *registry);
 struct objects *registry_objects(struct registry *registry);
 /*
- * Makes the tool of this name, or a new version of it (id kept): what POST and PUT do. `doc` is checked by
- * tool_parse(). old: what it was made of (who may replace it was asked of that), or NULL; BRIG_E_CONFLICT when it is
- * another by then. objects_put() and objects_change() of registry_objects() do for a known id; a name that another tool
- * has is BRIG_E_CONFLICT in either.
+ * Makes the tool of this name, or a new version of it with the same id, as POST and PUT do. tool_parse() checks `doc`.
+ * old is the version that the caller was allowed to replace, or NULL; BRIG_E_CONFLICT if the tool has another version
+ * by then. For a known id use objects_put() and objects_change() with registry_objects(). A name that another tool has
+ * is BRIG_E_CONFLICT in each.
  */
 int registry_upsert(struct registry *registry, const char *org, const struct object *old, const char *doc, size_t len,
                     objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
@@ -81,11 +81,10 @@ static inline const struct tool *tool_of(const struct object *object)
 }
 
 /*
- * From a JSON document (a row's, or a request's): everything is checked: BRIG_E_INVALID (422) where a member is not
- * what it must be, BRIG_E_USAGE (400) for a name or a language that is none; one line, which begins with the member.
- * Members that are not known are not looked at, but of `brig`. Reserved names (run, count, search, generate-schema,
- * add-base-tools) are refused. A name must be there: json_schema.name or `name`. tool->... points into json, which must
- * live longer.
+ * Reads and checks a JSON document of a row or a request. BRIG_E_INVALID (422) if a member is not what it must be,
+ * BRIG_E_USAGE (400) for a bad name or language; the message is one line that begins with the member. Unknown members
+ * are ignored, except in `brig`. There must be a name, json_schema.name or `name`; the names of routes (run, count,
+ * search, generate-schema, add-base-tools) are refused. The tool points into json, which must live longer.
  */
 int tool_parse(const struct json_value *json, struct tool *ret, struct brig_err *err) MUST_CHECK;
 void tool_done(struct tool *tool);

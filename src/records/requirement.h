@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * requirement.h: what a tenant may ask pip and npm for. requirement_ok() judges one requirement of a request; this
- * judges a line of a requirements.txt, which may say more: a marker (`; python_version < "3.12"`) and hashes
- * (`--hash=sha256:...`).
+ * requirement.h: what a tenant may ask pip and npm for. requirement_ok() judges one requirement of a request,
+ * requirement_line_ok() a line of a requirements.txt, which may also have a marker (`; python_version < "3.12"`) and
+ * hashes (`--hash=sha256:...`).
  */
 #ifndef BRIG_RECORDS_REQUIREMENT_H
 #define BRIG_RECORDS_REQUIREMENT_H
@@ -19,7 +19,7 @@
 int requirement_ok(const char *text, bool npm, bool allow_urls, struct brig_err *err) MUST_CHECK;
 /* One logical line without comment, as requirements_read() makes them. */
 int requirement_line_ok(const char *line, bool allow_urls, struct brig_err *err) MUST_CHECK;
-/* `name==version --hash=...`: nothing about it can change. */
+/* Is it `name==version --hash=...`? Such a line always gives the same package. */
 bool requirement_pinned(const char *line);
 /* Calls put() for each logical line that says something: comments and blanks cut, continued lines joined. put() returns
  * 0 or a negative errno, which ends it and is returned. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotate.h: every object that has something under an old key is written again, a few at a time, while the service goes
+/* rotate.h: seals again what is sealed with an old key: object after object, a few at a time, while the service goes
  * on. */
 #ifndef BRIG_RECORDS_ROTATE_H
 #define BRIG_RECORDS_ROTATE_H
@@ -8,13 +8,13 @@
 
 struct rotate_kind {
     bool (*stale)(void *ctx, const struct object *object);
-    objects_make_fn *make; /* with ctx: the object with its values sealed anew; 1 when nothing is stale by then */
-    void *ctx;             /* outlives it */
-    bool keep_time;        /* updated_at stays: it is the value's */
+    objects_make_fn *make; /* gets ctx and writes the object with its values sealed anew; 1 if nothing is stale */
+    void *ctx;             /* stays until done */
+    bool keep_time;        /* updated_at stays: it says when the value was set */
 };
 typedef void rotate_done_fn(void *ctx, uint64_t resealed, const struct brig_err *err);
-/* done: how many were; err: how many could not be, and why the first. Always from the loop. One that is gone meanwhile
- * is none that failed. */
+/* done is called from the loop with the number of objects that were sealed again. err says how many could not be, and
+ * why the first could not. An object that was deleted meanwhile is not a failure. */
 int rotate_objects(struct objects *objects, const struct rotate_kind *kind, rotate_done_fn *done, void *ctx,
                    struct brig_err *err) MUST_CHECK;
 

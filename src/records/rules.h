@@ -14,13 +14,13 @@
 
 #include "codec/schema/jsonschema.h"
 
-/* What source is called that is brought along, whatever it calls itself: no tool can have this name. */
+/* The lists know source that a request brings by this name, whatever name it gives itself. No tool can have it. */
 #define TOOL_UNREGISTERED "run"
 int tool_allowed(const struct json_value *org_doc, const struct json_value *key_doc, bool default_deny,
                  const char *name, struct brig_err *err) MUST_CHECK;
 
-/* {field, allow|deny: regex, within: path, format: name}: field is "to", "to[]" (each item) or "a.b"; an argument that
- * is not there, or null, passes; one that is no string fails. An object with several of them is several rules. */
+/* {field, allow|deny: regex, within: path, format: name}. field is "to", "to[]" (each item) or "a.b". An argument that
+ * is absent or null passes; one that is not a string fails. An object with several rules is read as several. */
 enum rule_kind { RULE_ALLOW, RULE_DENY, RULE_WITHIN, RULE_FORMAT, RULE_KIND_MAX };
 struct rule {
     enum rule_kind kind;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * secrets.h: named secrets per organisation (kind "secret" of the store), sealed with the key ring. In memory they are
- * as sealed as in the store. A row's document: {"key_id", "nonce", "sealed", "broker": {...} | null, "size"}; context
- * of the seal: "<org>\n<name>".
+ * secrets.h: an organisation's named secrets (kind "secret"), sealed with the key ring, in memory as in the store. The
+ * document is {"key_id", "nonce", "sealed", "broker": {...} | null, "size"}; the context of the seal is
+ * "<org>\n<name>".
  */
 #ifndef BRIG_RECORDS_SECRETS_H
 #define BRIG_RECORDS_SECRETS_H
@@ -28,8 +28,8 @@ struct secret_info {
     int64_t created_at_ns, updated_at_ns;
 };
 
-/* ring: NULL when no key is configured; then nothing can be stored, unless plain (the switch `[secrets]
- * insecure_plaintext`). Outlives it. */
+/* ring outlives the secrets. It is NULL if no key is configured: then nothing can be stored unless plain is set
+ * (`[secrets] insecure_plaintext`). */
 int secrets_create(struct store *store, const struct keyring *ring, bool plain, struct secrets **ret,
                    struct brig_err *err) MUST_CHECK;
 void secrets_destroy(struct secrets *secrets); /* after store_close(): writes under way come back here. Takes NULL */
@@ -45,8 +45,7 @@ int secrets_delete(struct secrets *secrets, const char *org, const char *name, o
                    struct brig_err *err) MUST_CHECK;
 
 /*
- * Seals everything that is under another key than the current one again, in the background. done, from the loop: how
- * many; err: how many could not be, and why the first.
+ * Seals again every secret that is sealed with an old key, while the service goes on (rotate.h).
  */
 int secrets_rotate(struct secrets *secrets, rotate_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 
@@ -57,22 +56,23 @@ int secrets_put_slot(const struct secrets *secrets, const char *org, const char 
                      struct json *json, struct brig_err *err) MUST_CHECK;
 
 /*
- * The one gate through which a value leaves (`expose`): secrets_expose.c. An administrator decides it: the caller, or
- * for a tool's own list the one who registered the tool, who answers for its source. A brokered value never leaves.
+ * A value leaves in one way only (`expose`): secrets_expose.c. An administrator must allow it: the caller, or, if a
+ * tool's own list names the secret, whoever registered the tool and answers for its source. A brokered value never
+ * leaves.
  */
 struct secret_use {
     const struct caller *caller;     /* who uses it: in the audit event, and in whose organisation */
-    const enum standing *registrant; /* of the tool whose list names it; NULL: the caller's own request names it */
+    const enum standing *registrant; /* whoever registered the tool whose list names it; NULL: the request names it */
     /* object: the run or sandbox that gets it; "" while it has no id, then secrets_say_exposed() follows */
     const char *name, *object;
     struct audit *audit; /* NULL: none is kept */
 };
 /*
- * Whether it may: BRIG_E_FORBIDDEN; of a secret that is there: BRIG_E_REFUSED for one that is brokered. One that is not
- * there passes.
+ * May the value leave? BRIG_E_FORBIDDEN if not; BRIG_E_REFUSED if the secret is brokered. A secret that does not exist
+ * passes.
  */
 int secrets_may_expose(const struct secrets *secrets, const struct secret_use *use, struct brig_err *err) MUST_CHECK;
-/* The value, if it may, and the event: crypto_secret_free(). */
+/* Writes the audit event and returns the value, if it may leave; crypto_secret_free() it. */
 int secrets_expose(const struct secrets *secrets, const struct secret_use *use, uint8_t **ret, size_t *ret_len,
                    struct brig_err *err) MUST_CHECK;
 void secrets_say_exposed(const struct secret_use *use);

@@ -82,7 +82,7 @@ struct store_idempotency {
     const char *doc; /* the answer */
 };
 
-struct store_object { /* policies, secrets: few, small, cached by their owners */
+struct store_object { /* documents of the kinds of records/objects.h, which has all of them in memory */
     char kind[16], org_id[64], name[128];
     uint64_t version;
     int64_t created_at_ns, updated_at_ns;
@@ -98,14 +98,14 @@ struct store_object { /* policies, secrets: few, small, cached by their owners *
  */
 int store_put_org(struct store *store, const struct store_org *org, store_done_fn *done, void *ctx,
                   struct brig_err *err) MUST_CHECK;
-/* With its keys, objects and idempotency rows; its runs stay until they are old. BRIG_E_CONFLICT while it has
+/* Deletes its keys, objects and idempotency rows too; its runs stay until they are old. BRIG_E_CONFLICT while it has
  * sandboxes. */
 int store_delete_org(struct store *store, const char *id, store_done_fn *done, void *ctx,
                      struct brig_err *err) MUST_CHECK;
 /* The organisation must be there: else BRIG_E_CONFLICT. */
 int store_put_key(struct store *store, const struct store_key *key, store_done_fn *done, void *ctx,
                   struct brig_err *err) MUST_CHECK;
-/* Keys that were revoked or had expired before that time go. org_id "": of all organisations. */
+/* Deletes the keys that were revoked or had expired before that time. org_id "": those of all organisations. */
 int store_forget_keys(struct store *store, const char *org_id, int64_t before_ns, store_done_fn *done, void *ctx,
                       struct brig_err *err) MUST_CHECK;
 int store_put_sandbox(struct store *store, const struct store_sandbox *sandbox, store_done_fn *done, void *ctx,
@@ -123,7 +123,7 @@ int store_put_idempotency(struct store *store, const struct store_idempotency *r
  * created_at_ns: as first written. */
 int store_put_object(struct store *store, const struct store_object *object, store_done_fn *done, void *ctx,
                      struct brig_err *err) MUST_CHECK;
-/* One that is not there is none to delete: no error. */
+/* Deleting an object that is not there is no error. */
 int store_delete_object(struct store *store, const char *kind, const char *org_id, const char *name,
                         store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int store_put_audit_head(struct store *store, uint64_t seq, const char *hash, int64_t time_ns, store_done_fn *done,
@@ -168,7 +168,7 @@ struct store_query {
     const char *id;             /* one row, or NULL */
     const char *sandbox_id;     /* or NULL */
     const char *cause;          /* or NULL; "" is "still running" */
-    int64_t since_ns, until_ns; /* since <= time < until; 0: no bound. Of runs the start, of certificates the end */
+    int64_t since_ns, until_ns; /* since <= time < until; 0: no bound. A run's start, a certificate's end */
     const char *after;          /* the cursor: id of the last row of the page before, or NULL */
     unsigned limit;             /* 1 .. 1000; newest first */
 };

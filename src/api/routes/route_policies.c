@@ -59,7 +59,8 @@ static void answer_named(struct request *rq, unsigned status, const struct objec
 
 void route_policy_list(struct request *rq)
 {
-    request_list_objects(rq, "policies", objects_first(policies_objects(rq->api->policies), rq->caller.org_id), put_named);
+    request_list_objects(rq, "policies", objects_first(policies_objects(rq->api->policies), rq->caller.org_id),
+                         put_named);
 }
 
 static void answer_preset(struct request *rq, const char *name)
