@@ -51,6 +51,7 @@ class Child(unittest.TestResult):
 
     def addSubTest(self, test, subtest, err):
         if err is not None:
+            self.bad = (self.bad or "") + f"{subtest}\n"  # which of them it was
             self.failure(test, err)
 
     def addSkip(self, test, reason):

@@ -51,6 +51,14 @@ class L(unittest.TestCase):
     def test_2_passes(self):
         pass
 """
+PARTS = """import unittest
+
+class P(unittest.TestCase):
+    def test_parts(self):
+        for number in range(3):
+            with self.subTest(number=number):
+                self.assertNotEqual(number, 1)
+"""
 WAITS = """import os, time, unittest
 
 class W(unittest.TestCase):
@@ -159,6 +167,12 @@ class Driver(unittest.TestCase):
         status, said = self.finish(self.start(l=LATE))
         self.assertIn("  lint:test_l.py:L.test_1_hangs: time limit\n", said)
         self.assertEqual((status, said.splitlines()[-1]), (1, "1 passed, 1 failed, 0 skipped"), said)
+
+    def test_the_part_that_failed_is_named(self):
+        _, said = self.finish(self.start(p=PARTS))
+        self.assertRegex(said, r"\| test_parts \(.*\) \(number=1\)\n")
+        self.assertNotIn("(number=2)", said)
+        self.assertEqual(said.splitlines()[-1], "0 passed, 1 failed, 0 skipped", said)
 
     def test_a_driver_that_is_stopped_says_what_was_not_run(self):
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
