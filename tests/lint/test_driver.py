@@ -76,6 +76,15 @@ class C(unittest.TestCase):
         child = subprocess.Popen(["python3", "-c", burn], stdout=subprocess.PIPE)
         child.stdout.read(1)
 """
+LANE = """import os, unittest
+
+class N(unittest.TestCase):
+    def test_lane(self):
+        with open("/proc/self/cgroup", encoding="utf-8") as lines:
+            own = [line.strip().split(":", 2)[1:] for line in lines]
+        used = [(name, path) for name, path in own if os.path.isdir(f"/sys/fs/cgroup/{name}") and name]
+        self.assertEqual([name for name, path in used if "/brig-lane-" not in path], [])
+"""
 # What a caller does that ignores and blocks all it can, then becomes the driver.
 DEAF = """import os, signal, sys
 for n in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
@@ -236,6 +245,11 @@ class Driver(unittest.TestCase):
         dearest = said.partition("dearest")[2].splitlines()[1].split()
         self.assertEqual(dearest[4:], ["lint:test_b.py"], said)
         self.assertGreaterEqual(float(dearest[0]), 0.3, said)
+
+    @unittest.skipUnless(lanes.possible(), "root, two cores and cgroup v1: lanes")
+    def test_a_lane_has_a_cgroup_in_every_hierarchy(self):
+        status, said = self.finish(self.start(n=LANE))
+        self.assertEqual((status, said.splitlines()[-1]), (0, "1 passed, 0 failed, 0 skipped"), said)
 
     def test_ci_tells_what_was_not_run(self):
         """A step at its limit is not run, a step with a failure has failed; neither is a success."""
