@@ -61,6 +61,34 @@ def wait_until(what, condition):
         time.sleep(0.01)
 
 
+def steady(look, times=10):
+    """What look() gives when it has given the same `times` times in a row: what moved has come to rest."""
+    last, same, end = look(), 1, time.monotonic() + PATIENCE
+    while same < times:
+        if time.monotonic() > end:
+            raise AssertionError(f"it does not come to rest: {last}")
+        time.sleep(0.02)
+        now = look()
+        last, same = now, same + 1 if now == last else 1
+    return last
+
+
+def unread(fd):
+    """Bytes that wait in a pipe, a socket or a terminal for whoever reads this descriptor."""
+    return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0]
+
+
+def arrived(sock):
+    """Waits until the other end's kernel has everything that was sent."""
+    wait_until("all is there", lambda: struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0] == 0)
+
+
+def wakeups(pid):
+    """How often a process went to sleep: it grows each time it has looked at something."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
 def own_cgroups():
     """The directories below our cgroup, in every hierarchy: where brig makes its own."""
     found = set()

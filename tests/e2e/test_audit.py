@@ -11,10 +11,9 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 import unittest
 
-from helpers import BRIG, PATIENCE, BrigTest, brig, environment, read_line
+from helpers import BRIG, PATIENCE, BrigTest, brig, environment, read_line, wait_until
 
 PREFIX = os.environ.get("BRIG_INSTALL_DIR", "")
 BUILD = os.environ.get("BRIG_BUILD_DIR", "build")
@@ -152,13 +151,17 @@ class Audit(BrigTest):
         self.assertRegex(said["problem"],
                          r"^heads\.jsonl:\d+: was signed by another key \([0-9a-f]{16}, not [0-9a-f]{16}\)$")
 
+    def size(self):
+        return sum(e.stat().st_size for e in os.scandir(self.log))
+
     def test_killed_in_the_middle(self):
         """kill -9 while it writes: what is there is whole, and the next one goes on."""
         for _ in range(5):
             with subprocess.Popen([HOST, self.log, self.path("state", "keys"), "200", "8192", "1000000", "stay"],
                                   stdout=subprocess.PIPE) as host:
                 host.stdout.readline()
-                time.sleep(0.1)
+                written = self.size()
+                wait_until("it goes on writing", lambda: self.size() != written)
                 host.send_signal(signal.SIGKILL)
             self.assertTrue(self.verify()["ok"])
         last = self.verify()["last_seq"]

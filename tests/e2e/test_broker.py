@@ -15,12 +15,12 @@ import ssl
 import subprocess
 import tempfile
 import threading
-import time
 import unittest
 import urllib.parse
 
 import brokerkit
 from brokerkit import HOST, PATIENCE, Broker, Upstream, World, chunked, read_all, reply, split
+from helpers import steady, unread
 
 TOKEN = "tok/en+" + "Ab3xYz09" * 3 + "=="
 BEARER = {"header": "Authorization", "format": "Bearer %s"}
@@ -373,7 +373,7 @@ class Flow(Base):
         broker, _ = self.start(lambda request: reply(b"x" * size))
         with broker.connect() as sock:
             sock.sendall(f"GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
-            time.sleep(0.5)
+            self.assertGreater(steady(lambda: unread(sock)), 0)
             with open(f"/proc/{broker.process.pid}/status", encoding="ascii") as lines:
                 held = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
             self.assertLess(held, 20 << 10)  # KiB: it has not read what nobody takes

@@ -12,9 +12,9 @@ import subprocess
 import tarfile
 import tempfile
 import threading
-import time
 
-from helpers import BRIG, FAILED, PATIENCE, Terminal, brig, environment, own_cgroups, read_line, wait_until
+from helpers import (BRIG, FAILED, PATIENCE, Terminal, brig, environment, own_cgroups, read_line, steady, unread,
+                     wait_until)
 from service import DEFAULT_ORG, Daemon, ServiceTest
 
 ID = r"[a-z][a-z0-9]{25}"
@@ -335,7 +335,7 @@ class Programs(CliTest):
 
     def test_a_slow_reader_loses_nothing(self):
         process = self.start("exec", "prog", "sh", "-c", "seq 1 200000")
-        time.sleep(0.5)
+        wait_until("the pipe is full", lambda: unread(process.stdout) > 60000)
         out, _ = process.communicate(timeout=PATIENCE)
         self.assertEqual(out, b"".join(b"%d\n" % n for n in range(1, 200001)))
 
@@ -352,7 +352,7 @@ class Programs(CliTest):
             wait_until("it has written what it can", lambda: hold
                        or not self.d.ask("GET",
                                          f"/v1/sandboxes/{self.b}/processes/{started['number']}").json["running"])
-            time.sleep(0.3)
+            steady(lambda: self.d.ask("GET", f"/v1/sandboxes/{self.b}/processes/{started['number']}").json)
             out = self.brig("logs", "-f", "prog", str(started["number"])).stdout
             self.assertTrue(least <= len(out) <= most, (hold, len(out)))
 
@@ -364,7 +364,6 @@ class Programs(CliTest):
         os.kill(before, signal.SIGKILL)
         wait_until("another brigd", lambda: self.d.children().get("brigd", before) != before)
         self.d.wait_ready()
-        time.sleep(0.5)
         process.stdin.write(b"a\n")
         process.stdin.flush()
         self.assertEqual(read_line(process.stdout), b"got a\n")
@@ -412,7 +411,7 @@ class Terminals(CliTest):
         terminal.type(b"stty -echo; V=kept; echo re\"\"ady\r")
         terminal.expect(b"ready")
         terminal.type(b"\x10")
-        time.sleep(0.1)
+        wait_until("the first key was read", lambda: unread(terminal.slave) == 0)
         terminal.type(b"\x11")
         self.assertEqual(terminal.wait(), 0)
         number = re.search(rb"detached; back with: brig shell --attach (\d+) term", terminal.seen).group(1)

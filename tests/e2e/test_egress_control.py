@@ -49,7 +49,7 @@ class Limits(EgressTest):
         for sock in socks:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         got = [0] * 4
-        time.sleep(1)  # what is in buffers before the first read does not count
+        time.sleep(1)  # clock: a rate is bytes per time; what is in buffers before the first read does not count
         before = self.gate.count(self.slot)["bytes_in"]
         began = time.monotonic()
         threads = [threading.Thread(target=lambda i=i: got.__setitem__(i, self.receive(socks[i], 3))) for i in range(4)]
@@ -122,7 +122,7 @@ class Limits(EgressTest):
         sock.recv(100)
         began = time.monotonic()
         self.assert_reset(sock)
-        self.assertGreater(time.monotonic() - began, 0.3)
+        self.assertGreater(time.monotonic() - began, 0.3)  # clock: the lifetime that the policy allows
         self.gate.wait_event(slot=self.slot, verdict=CLOSED, why="lifetime")
 
 
@@ -222,9 +222,11 @@ class Control(EgressTest):
                 sock.close()
             except (ConnectionResetError, TimeoutError):
                 pass
-        time.sleep(0.2)
-        events = [e for e in self.gate.drain() if e["slot"] == self.slot]
-        self.assertEqual(len([e for e in events if e["verdict"] == DENIED]), self.gate.count(self.slot)["denied"])
+        events, denied = [], -1
+        while denied != len(events):
+            events += [e for e in self.gate.drain() if e["slot"] == self.slot and e["verdict"] == DENIED]
+            denied = self.gate.count(self.slot)["denied"]
+            self.assertLessEqual(len(events), denied)
         self.assertGreater(len(events), 512)
 
     def test_requests_wait_as_well_while_the_controller_does_not_read(self):

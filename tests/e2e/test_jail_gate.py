@@ -15,7 +15,7 @@ import subprocess
 import time
 import unittest
 
-from helpers import BRIG, PATIENCE, wait_until
+from helpers import BRIG, PATIENCE, steady, wait_until
 from jailkit import BUILD, PLAIN_ID, PREFIX, JailTest, SubidUser, World, needs_root
 
 HOST = next((os.path.abspath(p)
@@ -367,8 +367,7 @@ s = socket.socket(); s.bind(("127.0.0.1", 8080)); s.listen(); time.sleep(0.5)"""
 
         try:
             rounds(6)
-            time.sleep(0.2)
-            before = fds()
+            before = steady(fds)
             rounds(12)
             wait_until("descriptors are closed", lambda: fds() <= before)
         finally:

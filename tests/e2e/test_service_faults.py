@@ -15,7 +15,7 @@ import threading
 import time
 import unittest
 
-from helpers import own_cgroups, wait_until
+from helpers import own_cgroups, steady, wait_until
 from hostilekit import HostileTest, descendants, descriptors, mounts, rss, scaled
 from service import Daemon
 
@@ -148,7 +148,7 @@ class NoDescriptors(HostileTest):
         sid = self.sandbox()
         soft, hard = limit_of(pid, "Max open files")
         self.addCleanup(set_limit, pid, resource.RLIMIT_NOFILE, (soft, hard))
-        time.sleep(0.1)
+        steady(lambda: os.listdir(f"/proc/{pid}/fd"))
         for room in (0, 1, 2, 3, 5, 8):
             used = max(int(n) for n in os.listdir(f"/proc/{pid}/fd")) + 1
             set_limit(pid, resource.RLIMIT_NOFILE, (used + room, hard))
@@ -388,7 +388,7 @@ class Lives(HostileTest):
             c = self.d.connection()
             c.request("POST", "/v1/sandboxes" if i % 2 else "/v1/runs",
                       b'{"metadata":{"left":"1"}}' if i % 2 else b'{"process":{"argv":["sleep","1000"]}}')
-            time.sleep((i % 7) * 0.001)
+            time.sleep((i % 7) * 0.001)  # clock: each leaves at another moment of its request
             c.close()
 
         def left():

@@ -13,11 +13,11 @@ import subprocess
 import tarfile
 import tempfile
 import threading
-import time
 import unittest
 from urllib.parse import quote
 
-from helpers import wait_until
+from helpers import arrived, steady, wait_until
+from hostilekit import descriptors
 from service import ServiceTest, WebSocket
 
 
@@ -63,14 +63,16 @@ class Files(ServiceTest):
 
     def test_write_that_breaks_off_changes_nothing(self):
         self.ask("PUT", "?path=atomic", b"before")
+        brigd = self.d.children()["brigd"]
+        before = steady(lambda: descriptors(brigd))
         c = self.d.connection()
         c.putrequest("PUT", f"/v1/sandboxes/{self.sid}/files?path=atomic")
         c.putheader("Content-Length", "1000000")
         c.endheaders()
         c.send(b"x" * 500000)
-        time.sleep(0.2)
+        arrived(c.sock)
         c.close()
-        time.sleep(0.2)
+        wait_until("brigd has let it go", lambda: descriptors(brigd) <= before)
         self.assertEqual(self.ask("GET", "?path=atomic").body, b"before")
         names = [e["path"] for e in self.ask("GET", "/list?path=.").json["entries"]]
         self.assertFalse([n for n in names if n.startswith(".brig")], names)
@@ -329,8 +331,7 @@ class Previews(ServiceTest):
                                     tcp=True).status,
                          401)
         short = self.d.ask("POST", f"/v1/sandboxes/{sid}/ports/8080/token", {"expires": 1}).json
-        time.sleep(2.1)
-        self.assertEqual(self.d.ask("GET", short["path"], tcp=True).status, 401)
+        wait_until("it has expired", lambda: self.d.ask("GET", short["path"], tcp=True).status == 401)
 
     def test_nothing_listens(self):
         sid = self.sandbox()

@@ -5,8 +5,8 @@ leave their streams leave nothing in the daemon."""
 import concurrent.futures
 import json
 import os
-import time
 
+from helpers import steady
 from hostilekit import HostileTest, descriptors, scaled
 
 
@@ -73,7 +73,7 @@ class Log(HostileTest):
                   "list": self.d.ask("GET", "/v1/keys").body.decode(),
                   "metrics": self.d.ask("GET", "/metrics").body.decode(),
                   "runs": self.d.ask("GET", "/v1/runs").body.decode()}
-        time.sleep(0.2)
+        steady(lambda: [e.stat().st_size for e in os.scandir(f"{self.d.dir}/state") if e.is_file()])
         for d, _, names in os.walk(f"{self.d.dir}/state"):
             for n in names:
                 with open(os.path.join(d, n), "rb") as f:

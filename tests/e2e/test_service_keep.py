@@ -10,10 +10,9 @@ import struct
 import subprocess
 import tempfile
 import threading
-import time
 import unittest
 
-from helpers import PATIENCE, own_cgroups, wait_until
+from helpers import PATIENCE, own_cgroups, wait_until, wakeups
 from service import Daemon
 
 KEEP = '[server]\non_shutdown = "keep"\n'
@@ -94,7 +93,8 @@ class Keep(unittest.TestCase):
         self.assertFalse(gone(pid))
         self.assertFalse(os.path.exists(self.d.socket))
         self.assertEqual(os.stat(self.file).st_mode & 0o777, 0o600)
-        time.sleep(3)  # it looks at the file meanwhile
+        looked = wakeups(pid)
+        wait_until("it has looked at the file", lambda: wakeups(pid) > looked + 2)
         self.assertFalse(gone(pid))
         self.d.start()
         self.assertFalse(os.path.exists(self.file))
@@ -262,9 +262,9 @@ class Keep(unittest.TestCase):
     def test_kept_though_brigd_does_not_end(self):
         sid = self.create()
         os.kill(self.d.children()["brigd"], signal.SIGSTOP)
-        pid = self.spawner()
+        pid, looked = self.spawner(), wakeups(self.d.process.pid)
         self.d.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        wait_until("it was heard", lambda: wakeups(self.d.process.pid) > looked + 1)
         self.d.stop()  # asked twice: brigd is killed
         self.kept.append(pid)
         self.assertIn("keeps them", self.d.text())
@@ -326,8 +326,9 @@ class Forged(unittest.TestCase):
             s.settimeout(PATIENCE)
             s.connect(path)
             self.assertEqual(HEAD.unpack(s.recv(4096)[:16])[2], T_KEPT)
+        looked = wakeups(self.process.pid)
         self.ours.close()
-        time.sleep(0.5)
+        wait_until("it has looked", lambda: wakeups(self.process.pid) > looked + 2)
         self.assertIsNone(self.process.poll())
         os.unlink(path)
         self.assertEqual(self.process.wait(PATIENCE), 0)

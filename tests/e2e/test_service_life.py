@@ -106,7 +106,7 @@ class Life(unittest.TestCase):
         threads = [threading.Thread(target=read, args=(i,), daemon=True) for i in range(len(paths))]
         for t in threads:
             t.start()
-        time.sleep(0.7)
+        wait_until("all are in the middle", lambda: all(g.count(b"\n") > 5 for g in got))
         self.restart_brigd()
         for t in threads:
             t.join(PATIENCE)
@@ -156,7 +156,7 @@ class Life(unittest.TestCase):
         answers = []
         t = threading.Thread(target=lambda: answers.append(self.d.sh(sid, "sleep 0.5; echo finished")))
         t.start()
-        time.sleep(0.2)
+        wait_until("it has begun", lambda: self.d.ask("GET", f"/v1/sandboxes/{sid}").json["processes"] == 1)
         self.d.process.send_signal(signal.SIGTERM)
         t.join(PATIENCE)
         self.assertEqual(answers[0]["stdout"], "finished\n")

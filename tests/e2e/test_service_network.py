@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from helpers import PATIENCE, brig, wait_until
+from helpers import PATIENCE, arrived, brig, steady, wait_until
 from internet import Authority, DnsServer, WebServer
 from service import Daemon, free_port
 
@@ -199,6 +199,12 @@ class NetworkTest(unittest.TestCase):
     def output(self, sandbox, number):
         return self.d.ask("GET", f"/v1/sandboxes/{sandbox}/processes/{number}/output?stream=stdout&follow=0",
                           headers={"Accept": "application/octet-stream"}).body.decode()
+
+    def replace_brigd(self):
+        old = self.d.children()["brigd"]
+        os.kill(old, signal.SIGKILL)
+        wait_until("another brigd", lambda: self.d.children().get("brigd", old) != old)
+        self.d.wait_ready()
 
 
 class Policies(NetworkTest):
@@ -405,7 +411,7 @@ class Changes(NetworkTest):
         number, server = self.hold(s["id"])
         self.assertEqual(self.d.ask("POST", f"/v1/sandboxes/{s['id']}/pause").status, 200)
         server.sendall(b"while you slept\n")
-        time.sleep(0.2)
+        arrived(server)
         self.assertEqual(self.d.ask("POST", f"/v1/sandboxes/{s['id']}/resume").status, 200)
         wait_until("it arrives", lambda: "while you slept" in self.output(s["id"], number))
 
@@ -505,8 +511,7 @@ class Deaths(NetworkTest):
         self.d.create(network=self.net.policy("api.test"))
         pids = self.d.children()
         self.tearDown()
-        time.sleep(0.5)
-        before = {name: descriptors(pid) for name, pid in pids.items()}
+        before = steady(lambda: {name: descriptors(pid) for name, pid in pids.items()})
         for _ in range(100):
             s = self.d.create(network=self.net.policy("api.test"))
             self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{s['id']}").status, 204)
@@ -629,18 +634,14 @@ class Secrets(NetworkTest):
         self.assertEqual(s["network"], "none")
         self.assertEqual(self.d.sh(s["id"], "echo $BARE")["stdout"].strip(), self.VALUE)
         wait_until("it is in the audit log", lambda: self.events(s["id"], "secret.expose"))
-        os.kill(self.d.children()["brigd"], signal.SIGKILL)
-        time.sleep(0.05)
-        self.d.wait_ready()
+        self.replace_brigd()
         self.assertEqual(self.d.sh(s["id"], "echo $BARE")["stdout"].strip(), self.VALUE)
 
     def test_a_placeholder_outlives_brigd(self):
         self.put("TOKEN", self.broker("secret.test"))
         s = self.d.create(network=self.net.policy("secret.test"), secrets=[{"name": "TOKEN"}])
         before = self.d.sh(s["id"], "echo $TOKEN")["stdout"]
-        os.kill(self.d.children()["brigd"], signal.SIGKILL)
-        time.sleep(0.05)
-        self.d.wait_ready()
+        self.replace_brigd()
         self.assertEqual(self.d.sh(s["id"], "echo $TOKEN")["stdout"], before)
 
 

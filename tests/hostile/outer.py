@@ -54,7 +54,7 @@ def main():
     status = {"rc": rc, "sentinel_alive": sentinel.poll() is None}
     if spec.get("watch"):
         first = size_of(spec["watch"])
-        time.sleep(0.5)
+        time.sleep(0.5)  # clock: the time of many beats of a heart that nobody announces
         status["grew"] = size_of(spec["watch"]) > first
     with open(spec["status"], "w", encoding="utf-8") as f:
         json.dump(status, f)

@@ -343,7 +343,7 @@ def _daemon(ctx, how, flags, cause, status):
         alive = run.outer.get("grew") or os.stat(beat).st_size >= 300
         return ["the daemon outlived its run"] if alive else []
     first = os.stat(beat).st_size
-    time.sleep(0.3)
+    time.sleep(0.3)  # clock: the time of many beats, if there were a heart left
     problems = status_problem(run, cause, status)
     if first == 0:
         problems.append("the daemon never started")

@@ -76,7 +76,7 @@ class Attack:
 
     def __enter__(self):
         self.thread.start()
-        time.sleep(0.5)  # let it get going; nothing is asserted about this time
+        time.sleep(0.5)  # clock: let it get going; nothing is asserted about this time
         return self
 
     def __exit__(self, *_):
@@ -103,7 +103,7 @@ def others_busy():
         return sum(ticks), ticks[3] + ticks[4]
 
     total, idle = sample()
-    time.sleep(1)
+    time.sleep(1)  # clock: the load of a second is what is measured
     total_after, idle_after = sample()
     return 1 - (idle_after - idle) / max(total_after - total, 1)
 

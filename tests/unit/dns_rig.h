@@ -203,10 +203,10 @@ static inline void rig_tcp(struct dns_rig *rig)
     len[0] = (uint8_t)(out->len >> 8);
     len[1] = (uint8_t)out->len;
     (void)!send(fd, len, 1, MSG_NOSIGNAL); /* in pieces */
-    poll(NULL, 0, 5);
+    poll(NULL, 0, 5);                      /* clock: each piece by itself */
     (void)!send(fd, len + 1, 1, MSG_NOSIGNAL);
     (void)!send(fd, out->data, 100, MSG_NOSIGNAL);
-    poll(NULL, 0, 5);
+    poll(NULL, 0, 5); /* clock: each piece by itself */
     if (!rig_is(&q, "cut"))
         (void)!send(fd, out->data + 100, out->len - 100, MSG_NOSIGNAL);
 }

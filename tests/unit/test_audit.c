@@ -402,7 +402,7 @@ static void floods_are_counted(void **state)
                     0);
     assert_false(audit_busy(rig->audit));
     rig_wait(rig, &rig->n_done, 50);
-    nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 200000000}, NULL);
+    nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 200000000}, NULL); /* clock: told once a second */
     rig_sync(rig, "x");
     rig_close(rig);
     rig_assert_ok(rig);

@@ -416,7 +416,7 @@ static void connects_again_after_a_close(void **state)
         assert_int_equal(client_json(client, &get, &doc, &err), 0);
         assert_int_equal(json_root(doc)->i64, i);
         json_doc_free(doc);
-        nanosleep(&pause, NULL); /* for its close to arrive */
+        nanosleep(&pause, NULL); /* clock: for its close to arrive; right if it came later, too */
     }
     client_close(client);
     stop(&server);

@@ -234,7 +234,7 @@ static void a_reader_that_sleeps(void **state)
     uint32_t request = 0;
     for (int i = 0; i < 20; i++) /* some seven megabytes of entries */
         request = files_open(f, SVC_FILE_LIST, 0, ".", rest, sizeof(rest));
-    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); /* clock: a reader that lags behind */
     assert_int_equal(files_finish(f, request, &out), 0);
     assert_int_equal(out.events, 3000);
     outcome_done(&out);

@@ -560,7 +560,7 @@ static void a_walk_does_not_stray(void **state)
     assert_int_equal(files_write(f, "elsewhere/secret", SVC_WRITE_PARENTS, "", 0), 0);
     uint32_t request = files_open(f, SVC_FILE_LIST, 0, "t", rest, sizeof(rest));
     files_until(f, request, SVC_EVENT, &out);
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL); /* clock: for it to be deep in the tree */
     assert_int_equal(rename(files_at(f, "t/d/d/d/d/d"), files_at(f, "elsewhere/d")), 0);
     assert_int_equal(files_finish(f, request, &out), ESTALE);
     for (unsigned i = 0; i < out.events; i++)

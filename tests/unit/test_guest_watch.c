@@ -156,7 +156,7 @@ static void directories_that_move(void **state)
     assert_int_equal(count(&out, 0, "a/b/c/one"), 0);
     swap_names(f, "w/z/moved", "gone"); /* out of the tree */
     expect(f, request, &out, IN_MOVED_FROM | IN_ISDIR, "z/moved");
-    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* clock: what left is given up after a pause of ours */
     touch(f, "gone/c/unseen");
     swap_names(f, "out/in", "w/in"); /* into it */
     expect(f, request, &out, IN_MOVED_TO | IN_ISDIR, "in");

@@ -678,7 +678,7 @@ static void test_receipts_wait_for_company(void **state)
         snprintf(id, sizeof id, "run-%d", i);
         struct store_run run = kit_run_row(id, "org-1", 1, 2, "{}");
         assert_int_equal(store_put_run(kit->store, &run, NULL, NULL, NULL), 0);
-        nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL); /* clock: one after the other within its window */
     }
     do {
         assert_true(clock_mono_ns() - start < 30 * NS_PER_SEC);

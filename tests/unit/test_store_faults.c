@@ -513,12 +513,12 @@ static void full_disk(struct kit *kit)
     MUST(full.failed == 1 && full.err.errnum == ENOSPC && full.err.code == BRIG_E_HOST);
     struct store_run kept = kit_run_row("run-kept", "org-1", 9, 10, doc);
     MUST(store_put_run(kit->store, &kept, NULL, NULL, NULL) == 0);
-    nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL); /* clock: it tries again meanwhile */
     store_health(kit->store, &health);
     MUST(!health.ok && health.queued == 1 && strstr(health.last_error, "No space left"));
     MUST(unlink(ballast) == 0 && close(fd) == 0);
     for (int i = 0; i < 1000 && (!health.ok || health.queued); i++) {
-        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL); /* clock: between two looks */
         store_health(kit->store, &health);
     }
     MUST(health.ok && health.queued == 0);
@@ -689,7 +689,7 @@ static PGconn *usurp(const struct kit *kit, const char *application_name)
 
     assert_int_equal(PQstatus(pg), CONNECTION_OK);
     assert_true(PQsendQuery(pg, "SELECT pg_advisory_lock(1651665255, hashtext(current_schema()))"));
-    kit_pg_exec("SELECT pg_sleep(0.2)");
+    kit_pg_exec("SELECT pg_sleep(0.2)"); /* clock: for the question to wait in the server's queue */
     kit_pg_exec("SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
                 " WHERE locktype = 'advisory' AND granted AND application_name LIKE 'brigd/%'");
     PQclear(PQgetResult(pg));
