@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-from tree import ROOT
+from tree import ROOT, files, name
 
 SBIN = {**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
 
@@ -54,6 +54,43 @@ class Install(unittest.TestCase):
     def test_a_prefix_of_ones_own(self):
         self.assertEqual(self.configured("-Dprefix=/opt/brig"), ["lib"])
         self.assertEqual(self.configured("-Dprefix=/opt/brig", "-Dlibdir=here"), ["here"])
+
+
+class Packages(unittest.TestCase):
+    """No test is skipped for want of a package: what a test looks for is in a set that its driver installs."""
+
+    OF = {"botocore": "python3-botocore", "requests": "python3-requests", "cc": "gcc", "dns2tcpc": "dns2tcp",
+          "dnsmasq": "dnsmasq-base", "go": "golang-go", "initdb": "postgresql", "java": "default-jdk-headless",
+          "keytool": "default-jdk-headless", "mkfs.ext4": "e2fsprogs", "nft": "nftables", "nginx": "nginx-light",
+          "node": "nodejs", "pip3": "python3-pip"}  # where the package is not called like the program
+
+    def packages(self, *sets):
+        """What tools/setup.sh would install on a machine that has nothing: it says so where it may not."""
+        (self.dir / "dpkg-query").write_text("#!/bin/bash\necho absent\n", encoding="ascii")
+        (self.dir / "id").write_text("#!/bin/bash\necho 1000\n", encoding="ascii")
+        for name in ("dpkg-query", "id"):
+            (self.dir / name).chmod(0o755)
+        for name in ("bash", "head"):
+            os.symlink(shutil.which(name), self.dir / name)
+        said = subprocess.run(["/bin/bash", str(ROOT / "tools/setup.sh"), *sets], env={"PATH": str(self.dir)},
+                              capture_output=True, text=True).stderr
+        return set(re.search(r" install (.*)$", said, re.M)[1].split())
+
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="packages-"))
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def test_what_tests_look_for_is_installed(self):
+        call = re.compile(r"\b(?:which|needs|has_module)\(((?:\"[\w.+-]+\"(?:, )?)+)")
+        wanted = {}
+        for kind in ("e2e", "lint", "hostile", "compat", "vm"):
+            for path in files(ROOT / "tests" / kind, {".py"}):
+                for hit in call.finditer(path.read_text(encoding="utf-8")):
+                    wanted.update({word: name(path) for word in re.findall(r"[\w.+-]+", hit[1])})
+        self.assertGreater(len(wanted), 15)
+        have = self.packages("build", "test") | {"npm"}  # npm where there is none: it may come with node
+        missing = {word: where for word, where in wanted.items() if self.OF.get(word, word) not in have}
+        self.assertEqual(missing, {})
 
 
 class Readme(unittest.TestCase):
