@@ -16,6 +16,8 @@
 #include "base/str.h"
 
 #define MAX_RULES 64u
+#define ITEM_PRICE 8u      /* of an item of a list, in steps (pattern_budget()) */
+#define BYTES_PER_STEP 16u /* of text that is looked at without a pattern */
 #define MAX_FIELD 128u
 #define MAX_PATH 4096u
 #define HOME "/workspace"
@@ -167,6 +169,7 @@ static bool is_within(const char *path, size_t path_len, const char *base)
 
 struct asked {
     const struct rule *rule;
+    uint64_t *budget; /* of all rules of one call together, however many items they ask */
     struct brig_err *err;
     char name[MAX_FIELD * 2]; /* the field as far as it has been followed, with numbers */
     size_t len;
@@ -175,6 +178,14 @@ struct asked {
 static int fail(const struct asked *asked, const char *rule, const char *text)
 {
     return err_set(asked->err, BRIG_E_INVALID, 0, "%s: %s%.150s", asked->name, rule, text);
+}
+
+static bool pay(uint64_t *budget, uint64_t price)
+{
+    bool enough = *budget > price;
+
+    *budget = enough ? *budget - price : 0;
+    return enough;
 }
 
 static int ask_value(const struct asked *asked, const struct json_value *value)
@@ -186,6 +197,8 @@ static int ask_value(const struct asked *asked, const struct json_value *value)
         return 0;
     if (value->type != JSON_STRING)
         return fail(asked, "must be a string", "");
+    if (!pay(asked->budget, value->len / BYTES_PER_STEP))
+        return fail(asked, "takes too much work to match against ", rule->text);
     switch (rule->kind) {
     case RULE_WITHIN:
         return is_within(value->string, value->len, rule->text) ? 0 : fail(asked, "must be within ", rule->text);
@@ -195,7 +208,7 @@ static int ask_value(const struct asked *asked, const struct json_value *value)
                    : fail(asked, "must be in the format ", rule->text);
     default: break;
     }
-    r = pattern_match(rule->pattern, value->string, value->len);
+    r = pattern_match(rule->pattern, value->string, value->len, asked->budget);
     if (r < 0)
         return fail(asked, "takes too much work to match against ", rule->text);
     if (rule->kind == RULE_ALLOW)
@@ -211,6 +224,8 @@ static int ask_items(struct asked *asked, const struct json_value *array, const 
     int r = 0;
 
     for (const struct json_value *item = array->first; r == 0 && item; item = item->next, i++) {
+        if (!pay(asked->budget, ITEM_PRICE))
+            return fail(asked, "takes too much work to match against ", asked->rule->text);
         int n = str_format(asked->name + len, sizeof(asked->name) - len, "[%zu]", i);
         asked->len = len + (n > 0 ? (size_t)n : 0);
         r = ask(asked, item, rest);
@@ -246,12 +261,13 @@ static int ask(struct asked *asked, const struct json_value *value, const char *
 
 int rules_check(const struct rule *rules, size_t n, const struct json_value *args, struct brig_err *err)
 {
+    uint64_t budget = pattern_budget(args->raw_len);
     int r = 0;
 
     if (args->type != JSON_OBJECT && n > 0)
         return err_set(err, BRIG_E_INVALID, 0, "arguments: must be an object");
     for (size_t i = 0; r == 0 && i < n; i++) {
-        struct asked asked = {.rule = &rules[i], .err = err};
+        struct asked asked = {.rule = &rules[i], .budget = &budget, .err = err};
         r = ask(&asked, args, rules[i].field);
     }
     return r;

@@ -82,7 +82,8 @@ static void check_pattern(const char *text, size_t len)
         FUZZ_CHECK(err.code == BRIG_E_USAGE && !pattern);
         return;
     }
-    int r = pattern_match(pattern, text, len);
+    uint64_t budget = pattern_budget(len);
+    int r = pattern_match(pattern, text, len, &budget);
     FUZZ_CHECK(r == 0 || r == 1 || r == -EOVERFLOW);
     pattern_free(pattern);
 }

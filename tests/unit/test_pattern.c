@@ -13,7 +13,8 @@ static int match_n(const char *pattern_text, const char *text, size_t len)
 
     if (pattern_compile(pattern_text, strlen(pattern_text), &pattern, &err) < 0)
         fail_msg("%s", err.message);
-    int r = pattern_match(pattern, text, len);
+    uint64_t budget = pattern_budget(len);
+    int r = pattern_match(pattern, text, len, &budget);
     pattern_free(pattern);
     return r;
 }

@@ -225,6 +225,43 @@ static void work_without_end_fails(void **state)
     }
 }
 
+/* One call has one budget: many items, or many rules, that each stay within it are too much work as well. */
+static void work_is_of_the_whole_call(void **state)
+{
+    struct buf args = BUF_INIT(1 << 20), rules = BUF_INIT(1 << 16);
+    (void)state;
+
+    assert_int_equal(buf_append_str(&args, "{\"x\":["), 0);
+    for (unsigned i = 0; i < 60; i++) {
+        assert_int_equal(buf_append_str(&args, i ? ",\"" : "\""), 0);
+        for (unsigned k = 0; k < 300; k++)
+            assert_int_equal(buf_append_str(&args, "a"), 0);
+        assert_int_equal(buf_append_str(&args, "\""), 0);
+        if (i == 0) { /* quadratic, and one of them is well within it */
+            AUTO_BUF struct buf one = BUF_INIT(1 << 12);
+            assert_int_equal(buf_printf(&one, "%s]}", args.data), 0);
+            assert_string_equal(said("[{\"field\":\"x[]\",\"allow\":\"(?:a*a*b|)\"}]", one.data), "");
+        }
+    }
+    assert_int_equal(buf_append_str(&args, "]}"), 0);
+    assert_non_null(
+        strstr(said("[{\"field\":\"x[]\",\"allow\":\"(?:a*a*b|)\"}]", args.data), "takes too much work to match"));
+    args.len = 0;
+    assert_int_equal(buf_append_str(&args, "{\"x\":[\"/a\""), 0);
+    for (unsigned i = 0; i < 100000; i++)
+        assert_int_equal(buf_append_str(&args, ",\"/a\""), 0);
+    assert_int_equal(buf_append_str(&args, "]}"), 0);
+    assert_string_equal(said("[{\"field\":\"x[]\",\"within\":\"/a\"}]", args.data), "");
+    for (unsigned i = 0; i < 64; i++)
+        assert_int_equal(buf_append_str(&rules, i ? ",{\"field\":\"x[]\",\"within\":\"/a\"}"
+                                                  : "[{\"field\":\"x[]\",\"within\":\"/a\"}"),
+                         0);
+    assert_int_equal(buf_append_str(&rules, "]"), 0);
+    assert_non_null(strstr(said(rules.data, args.data), "takes too much work to match"));
+    buf_done(&args);
+    buf_done(&rules);
+}
+
 static void bad_rules_are_refused(void **state)
 {
     static const char *const bad[] = {"{}",
@@ -548,6 +585,7 @@ int main(void)
         cmocka_unit_test(delete_file),
         cmocka_unit_test(long_paths_fail),
         cmocka_unit_test(work_without_end_fails),
+        cmocka_unit_test(work_is_of_the_whole_call),
         cmocka_unit_test(bad_rules_are_refused),
         cmocka_unit_test(windows_slide),
         cmocka_unit_test(a_lowered_limit_says_when),

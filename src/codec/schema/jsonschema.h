@@ -44,8 +44,13 @@ bool schema_format_holds(const char *name, const char *text, size_t len); /* Ret
 /* A pattern as ECMA 262 and JSON Schema define it (unanchored, UTF-8), with bounded work. Argument rules use it too. */
 struct pattern;
 int pattern_compile(const char *text, size_t len, struct pattern **ret, struct brig_err *err) MUST_CHECK;
-/* Returns 1, 0, or -EOVERFLOW if it takes too much work. */
-int pattern_match(const struct pattern *pattern, const char *text, size_t len) MUST_CHECK;
+/*
+ * The steps of work that one check of so much text may take. A short text gets few: who sends it is served by the same
+ * thread as everybody else.
+ */
+uint64_t pattern_budget(size_t len);
+/* Returns 1, 0, or -EOVERFLOW if it takes more steps than the budget has; those it takes are taken from it. */
+int pattern_match(const struct pattern *pattern, const char *text, size_t len, uint64_t *budget) MUST_CHECK;
 void pattern_free(struct pattern *pattern);
 
 #endif

@@ -105,7 +105,7 @@ int check_pattern(struct check *check, const struct at *at)
 {
     if (at->value->type != JSON_STRING)
         return 1;
-    int r = pattern_run(at->slot->pattern, at->value->string, at->value->len, &check->budget);
+    int r = pattern_match(at->slot->pattern, at->value->string, at->value->len, &check->budget);
     if (r < 0)
         return check_give_up(check);
     return r ? 1 : check_fail(check, at->value, NULL, "must match %.120s", at->rule->string);

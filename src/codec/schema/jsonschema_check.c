@@ -135,7 +135,7 @@ int check_node(struct check *check, const struct json_value *node, const struct 
 
 int schema_check(const struct schema *schema, const struct json_value *instance, struct brig_err *err)
 {
-    struct check check = {.schema = schema, .root = instance, .err = err, .budget = SCHEMA_BUDGET};
+    struct check check = {.schema = schema, .root = instance, .err = err, .budget = pattern_budget(instance->raw_len)};
     int r = check_node(&check, schema->values, instance, NULL);
 
     return r == 1 ? 0 : r < 0 ? r : -EINVAL;

@@ -110,7 +110,7 @@ int check_pattern_properties(struct check *check, const struct at *at)
     for (const struct json_value *member = at->value->first; r == 1 && member; member = member->next, i++)
         for (const struct json_value *node = at->rule->first; r == 1 && node; node = node->next) {
             int matches =
-                pattern_run(schema_slot(check->schema, node)->pattern, member->key, member->key_len, &check->budget);
+                pattern_match(schema_slot(check->schema, node)->pattern, member->key, member->key_len, &check->budget);
             if (matches < 0)
                 return check_give_up(check);
             if (!matches)
@@ -128,7 +128,7 @@ static int is_spoken_of(struct check *check, const struct json_value *properties
     int r = has(check, properties, member->key, member->key_len) != NULL;
 
     for (const struct json_value *node = patterns ? patterns->first : NULL; r == 0 && node; node = node->next) {
-        r = pattern_run(schema_slot(check->schema, node)->pattern, member->key, member->key_len, &check->budget);
+        r = pattern_match(schema_slot(check->schema, node)->pattern, member->key, member->key_len, &check->budget);
         if (r < 0)
             return check_give_up(check);
     }

@@ -23,9 +23,7 @@
 #define SCHEMA_URI 1024u         /* The length of an absolute URI. */
 /* The depth of schemas within schemas during one validation; a document has 64 levels. */
 #define SCHEMA_DEPTH 400u
-#define SCHEMA_BUDGET 4000000u /* The steps of one validation, patterns included. */
 #define SCHEMA_DIVISOR_DIGITS 18u
-#define PATTERN_BUDGET 4000000u
 #define PATTERN_REPEAT 4096u
 
 enum keyword {
@@ -173,8 +171,7 @@ bool number_is_multiple(const struct json_value *number, const struct json_value
 size_t number_digits(const struct json_value *number); /* The number of significant digits. */
 uint64_t number_hash(const struct json_value *number);
 
-/* pattern.c, pattern_ecma.c */
-int pattern_run(const struct pattern *pattern, const char *text, size_t len, uint64_t *budget) MUST_CHECK;
+/* pattern_ecma.c */
 int pattern_from_ecma(const char *text, size_t len, struct buf *out, uint32_t *ret_repeat,
                       const char **ret_why) MUST_CHECK;
 

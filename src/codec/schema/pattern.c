@@ -22,6 +22,9 @@
 #define HEAP_KIB (16u << 10) /* of one match */
 #define ITEM_PRICE 4u
 #define MATCH_PRICE 8u /* of a match, for what it takes to begin one; and its text is looked at once in any case */
+#define BUDGET_LEAST 500000u /* some milliseconds */
+#define BUDGET_MOST 4000000u
+#define BUDGET_PER_BYTE 16u   /* an honest pattern takes one to ten */
 #define OUT_OF_BUDGET (-1000) /* of the callout; no code of pcre2's */
 
 struct pattern {
@@ -113,7 +116,14 @@ static int pay(pcre2_callout_block *block, void *ctx)
     return 0;
 }
 
-int pattern_run(const struct pattern *pattern, const char *text, size_t len, uint64_t *budget)
+uint64_t pattern_budget(size_t len)
+{
+    const size_t all = (BUDGET_MOST - BUDGET_LEAST) / BUDGET_PER_BYTE;
+
+    return BUDGET_LEAST + BUDGET_PER_BYTE * (uint64_t)(len < all ? len : all);
+}
+
+int pattern_match(const struct pattern *pattern, const char *text, size_t len, uint64_t *budget)
 {
     struct run run = {.budget = budget, .price = pattern->price};
     pcre2_match_context *context = pcre2_match_context_create(NULL);
@@ -131,11 +141,4 @@ int pattern_run(const struct pattern *pattern, const char *text, size_t len, uin
     if (r >= 0 || r == PCRE2_ERROR_NOMATCH)
         return r >= 0;
     return -EOVERFLOW; /* whatever it was: nobody may take it for an answer */
-}
-
-int pattern_match(const struct pattern *pattern, const char *text, size_t len)
-{
-    uint64_t budget = PATTERN_BUDGET;
-
-    return pattern_run(pattern, text, len, &budget);
 }
