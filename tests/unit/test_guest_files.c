@@ -572,7 +572,7 @@ static void lists_with_depth_and_limit(void **state)
 {
     struct files *f = *state;
     struct outcome out = {0};
-    char path[64];
+    char path[72];
 
     for (int i = 0; i < 40; i++) { /* deeper than the walk keeps open, with something to find on the way back */
         snprintf(path, sizeof(path), "t/%.*s", 2 * i, "a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/");
