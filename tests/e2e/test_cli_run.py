@@ -254,6 +254,14 @@ class Ends(BrigTest):
         self.assertEqual(done.returncode, 137, done)
         self.assertRegex(done.stderr, rb"brig: ended by oom: more than 32 MiB of memory\n$")
 
+    def test_oom_of_what_no_limit_counts_says_so(self):
+        many = "import socket, time\nheld = [socket.socket(16, 3, 0) for _ in range(100)]\ntime.sleep(100)"
+        done = brig("run", "--", "/usr/bin/python3", "-c", many)
+        if done.returncode == 0:
+            self.skipTest("memory is not bounded by a cgroup here, so nobody looks")
+        self.assertEqual(done.returncode, 137, done)
+        self.assertRegex(done.stderr, rb"brig: ended by oom: too many netlink sockets, .*: no cgroup counts .*\n$")
+
     def test_cpu_time(self):
         done = brig("run", "--cpu-time", "1", *SH, "while :; do :; done")
         self.assertEqual(done.returncode, 137, done)

@@ -44,7 +44,10 @@ void run_end_say(const struct brig_receipt *receipt, bool quiet)
         break;
     case BRIG_CAUSE_OOM:
         show_size(size, receipt->limits.memory);
-        cli_error("ended by %s: more than %s of memory", cause, size);
+        if (receipt->detail[0]) /* memory that the limit does not count */
+            cli_error("ended by %s: %s", cause, receipt->detail);
+        else
+            cli_error("ended by %s: more than %s of memory", cause, size);
         break;
     case BRIG_CAUSE_DISK_LIMIT:
         show_size(size, receipt->limits.disk);
