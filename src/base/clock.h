@@ -25,4 +25,8 @@ static inline int64_t clock_real_ns(void)
     return (int64_t)ts.tv_sec * (int64_t)NS_PER_SEC + ts.tv_nsec;
 }
 
+#define CLOCK_TEXT 40u
+/* RFC 3339 in UTC with 0, 3, 6 or 9 digits of the second: "2026-01-31T12:00:00.000Z". "" for a year that has no date. */
+void clock_text(int64_t real_ns, unsigned digits, char out[CLOCK_TEXT]);
+
 #endif

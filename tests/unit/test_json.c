@@ -29,6 +29,58 @@ static void writes_a_document(void **state)
                                 "\"argv\":[\"ls\",\"\",[1,false,{}]],\"on\":true}");
 }
 
+static void writes_members(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    struct json j = JSON_INIT(&b);
+    (void)state;
+
+    json_object(&j);
+    json_key_string(&j, "s", "x"), json_key_string(&j, "t", NULL);
+    json_key_u64(&j, "u", UINT64_MAX), json_key_i64(&j, "i", -1);
+    json_key_bool(&j, "b", true), json_key_null(&j, "n");
+    json_key_raw(&j, "r", "[1]", 3), json_key_raw(&j, "q", NULL, 0);
+    json_key_object(&j, "o"), json_end(&j);
+    json_key_array(&j, "a"), json_end(&j);
+    json_end(&j);
+    assert_int_equal(json_finish(&j), 0);
+    assert_string_equal(b.data, "{\"s\":\"x\",\"t\":null,\"u\":18446744073709551615,\"i\":-1,\"b\":true,\"n\":null,"
+                                "\"r\":[1],\"q\":null,\"o\":{},\"a\":[]}");
+}
+
+static void writes_times(void **state)
+{
+    static const struct {
+        int64_t ns;
+        unsigned digits;
+        const char *want;
+    } cases[] = {
+        {0, 3, "1970-01-01T00:00:00.000Z"},
+        {INT64_C(1709208000123456789), 9, "2024-02-29T12:00:00.123456789Z"},
+        {INT64_C(1709208000123456789), 6, "2024-02-29T12:00:00.123456Z"},
+        {INT64_C(1709208000999999999), 3, "2024-02-29T12:00:00.999Z"}, /* cut, not rounded */
+        {INT64_C(1709208000999999999), 0, "2024-02-29T12:00:00Z"},
+        {-1, 9, "1969-12-31T23:59:59.999999999Z"},
+        {-1000000000, 3, "1969-12-31T23:59:59.000Z"},
+        {INT64_MIN, 3, "1677-09-21T00:12:43.145Z"},
+        {INT64_MAX, 3, "2262-04-11T23:47:16.854Z"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        AUTO_BUF struct buf b = BUF_INIT(4096);
+        struct json j = JSON_INIT(&b);
+        char want[80];
+
+        json_object(&j);
+        json_key_time(&j, "t", cases[i].ns, cases[i].digits);
+        json_end(&j);
+        assert_int_equal(json_finish(&j), 0);
+        snprintf(want, sizeof want, "{\"t\":\"%s\"}", cases[i].want);
+        assert_string_equal(b.data, want);
+    }
+}
+
 /* The text of one top-level value. */
 static const char *string_of(const char *data, size_t len)
 {
@@ -237,6 +289,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_a_document),
+        cmocka_unit_test(writes_members),
+        cmocka_unit_test(writes_times),
         cmocka_unit_test(escapes_strings),
         cmocka_unit_test(replaces_what_is_not_utf8),
         cmocka_unit_test(validates_utf8),

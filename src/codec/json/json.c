@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "codec/json/json_read.h"
 
@@ -237,6 +238,54 @@ void json_raw(struct json *json, const char *text, size_t len)
 {
     if (begin_value(json))
         put(json, text, len);
+}
+
+void json_key_object(struct json *json, const char *name)
+{
+    json_key(json, name), json_object(json);
+}
+
+void json_key_array(struct json *json, const char *name)
+{
+    json_key(json, name), json_array(json);
+}
+
+void json_key_string(struct json *json, const char *name, const char *text)
+{
+    json_key(json, name), text ? json_string(json, text) : json_null(json);
+}
+
+void json_key_u64(struct json *json, const char *name, uint64_t value)
+{
+    json_key(json, name), json_u64(json, value);
+}
+
+void json_key_i64(struct json *json, const char *name, int64_t value)
+{
+    json_key(json, name), json_i64(json, value);
+}
+
+void json_key_bool(struct json *json, const char *name, bool value)
+{
+    json_key(json, name), json_bool(json, value);
+}
+
+void json_key_null(struct json *json, const char *name)
+{
+    json_key(json, name), json_null(json);
+}
+
+void json_key_raw(struct json *json, const char *name, const char *text, size_t len)
+{
+    json_key(json, name), text ? json_raw(json, text, len) : json_null(json);
+}
+
+void json_key_time(struct json *json, const char *name, int64_t real_ns, unsigned digits)
+{
+    char text[CLOCK_TEXT];
+
+    clock_text(real_ns, digits, text);
+    json_key_string(json, name, text[0] ? text : NULL);
 }
 
 void json_value_put(struct json *json, const struct json_value *v)

@@ -4,8 +4,8 @@
  *
  *   struct json json = JSON_INIT(&buf);
  *   json_object(&json);
- *   json_key(&json, "exit_code"), json_i64(&json, 0);
- *   json_key(&json, "argv"), json_array(&json), json_string(&json, "ls"), json_end(&json);
+ *   json_key_i64(&json, "exit_code", 0);
+ *   json_key_array(&json, "argv"), json_string(&json, "ls"), json_end(&json);
  *   json_end(&json);
  *   r = json_finish(&json);
  *
@@ -51,6 +51,18 @@ void json_raw(struct json *json, const char *text, size_t len);
 /* Writes a value that json_read() has read, as it was read. */
 struct json_value;
 void json_value_put(struct json *json, const struct json_value *v);
+
+/* Members: a key and its value. */
+void json_key_object(struct json *json, const char *name);
+void json_key_array(struct json *json, const char *name);
+void json_key_string(struct json *json, const char *name, const char *text); /* NULL: null */
+void json_key_u64(struct json *json, const char *name, uint64_t value);
+void json_key_i64(struct json *json, const char *name, int64_t value);
+void json_key_bool(struct json *json, const char *name, bool value);
+void json_key_null(struct json *json, const char *name);
+void json_key_raw(struct json *json, const char *name, const char *text, size_t len); /* NULL: null */
+/* RFC 3339 with as many digits of the second (0, 3, 6, 9); null for a year that has no date. */
+void json_key_time(struct json *json, const char *name, int64_t real_ns, unsigned digits);
 
 /* Returns 0 if exactly one complete value was written, else the first failure. */
 int json_finish(struct json *json) MUST_CHECK;
