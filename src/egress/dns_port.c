@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "egress/egress_priv.h"
@@ -158,12 +159,7 @@ static void tcp_close(struct dns_tcp *conn)
     loop_remove(slot->egress->loop, &conn->source);
     loop_timer_clear(slot->egress->loop, &conn->timer);
     base_close_fd(&conn->fd);
-    if (conn->prev)
-        conn->prev->next = conn->next;
-    else
-        slot->dns_tcp = conn->next;
-    if (conn->next)
-        conn->next->prev = conn->prev;
+    list_remove(&slot->dns_tcp, conn);
     slot->n_dns_tcp--;
     share_give(slot, SHARE_LISTENERS, 1);
     buf_done(&conn->in);
@@ -234,10 +230,7 @@ void dns_tcp_accept(struct slot *slot, int sock)
     conn->in = BUF_INIT(TCP_QUERY_MAX);
     conn->source = (struct loop_source){.fn = tcp_io, .ctx = conn};
     conn->timer = (struct loop_timer){.fn = tcp_timeout, .ctx = conn};
-    conn->next = slot->dns_tcp;
-    if (conn->next)
-        conn->next->prev = conn;
-    slot->dns_tcp = conn;
+    list_push(&slot->dns_tcp, conn);
     slot->n_dns_tcp++;
     share_charge(slot, SHARE_LISTENERS, 1);
     if (loop_add(loop, &conn->source, conn->fd, EPOLLIN, NULL) < 0 ||

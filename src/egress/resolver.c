@@ -10,6 +10,7 @@
  * called from within resolver_lookup(). Answers with a TTL of 0 are not kept. The resolver only says what a name
  * resolves to; every address is judged when it is dialled.
  */
+#include "base/list.h"
 #include "egress/resolver_priv.h"
 
 #include "base/clock.h"
@@ -87,9 +88,7 @@ static void task_free(struct task *task)
     for (size_t i = 0; i < FAMILIES; i++)
         query_cancel(&task->queries[i]);
     loop_timer_clear(resolver->loop, &task->timer);
-    *(task->prev ? &task->prev->next : &resolver->tasks) = task->next;
-    if (task->next)
-        task->next->prev = task->prev;
+    list_remove(&resolver->tasks, task);
     mem_free(task);
 }
 
@@ -97,9 +96,7 @@ static void lookup_free(struct lookup *lookup)
 {
     struct task *task = lookup->task;
 
-    *(lookup->prev ? &lookup->prev->next : &task->lookups) = lookup->next;
-    if (lookup->next)
-        lookup->next->prev = lookup->prev;
+    list_remove(&task->lookups, lookup);
     task->resolver->n_lookups--;
     mem_free(lookup);
 }
@@ -309,10 +306,7 @@ static int task_get(struct resolver *resolver, const char *name, struct task **r
     if (!task)
         return -ENOMEM;
     task->resolver = resolver;
-    task->next = resolver->tasks;
-    if (task->next)
-        task->next->prev = task;
-    resolver->tasks = task;
+    list_push(&resolver->tasks, task);
     int r = str_copy(task->name, sizeof(task->name), name);
     if (r == 0)
         r = task_start(task);
@@ -342,10 +336,8 @@ int resolver_lookup(struct resolver *resolver, const char *name, lookup_fn *done
         return err_nomem(err);
     if (r < 0)
         return err_set(err, BRIG_E_HOST, -r, "resolve %.180s", canonical);
-    *lookup = (struct lookup){.task = task, .next = task->lookups, .done = done, .ctx = ctx};
-    if (lookup->next)
-        lookup->next->prev = lookup;
-    task->lookups = lookup;
+    *lookup = (struct lookup){.task = task, .done = done, .ctx = ctx};
+    list_push(&task->lookups, lookup);
     resolver->n_lookups++;
     *ret = take_ptr(&lookup);
     return 0;

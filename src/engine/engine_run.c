@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/id.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "receipt/receipt.h"
@@ -271,10 +272,7 @@ int brig_run_start(struct brig_engine *engine, const struct brig_spec *given, st
     run->cols = spec->tty_cols;
     run->receipt.size = sizeof run->receipt;
     memcpy(run->receipt.network.policy, "none", sizeof "none");
-    run->next = engine->runs;
-    if (run->next)
-        run->next->prev = run;
-    engine->runs = run;
+    list_push(&engine->runs, run);
     r = id_run(run->receipt.id) < 0 ? err_set(err, BRIG_E_HOST, EIO, "random id") : ask(run, spec, err);
     if (r < 0) {
         run->state = RUN_DONE; /* nothing to cancel */
@@ -391,12 +389,7 @@ void brig_run_destroy(struct brig_run *run)
     }
     run->state = RUN_DONE;
     drain(run);
-    if (run->prev)
-        run->prev->next = run->next;
-    else
-        run->engine->runs = run->next;
-    if (run->next)
-        run->next->prev = run->prev;
+    list_remove(&run->engine->runs, run);
     buf_done(&run->kept[BRIG_STDOUT]);
     buf_done(&run->kept[BRIG_STDERR]);
     run_gate_free(run);

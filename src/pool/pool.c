@@ -18,6 +18,7 @@
 #include <sys/sysinfo.h>
 
 #include "base/err.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "pool/pool_priv.h"
@@ -26,14 +27,7 @@
 
 static void unpark(struct group *group, struct member *m)
 {
-    if (m->prev)
-        m->prev->next = m->next;
-    else
-        group->parked = m->next;
-    if (m->next)
-        m->next->prev = m->prev;
-    else
-        group->parked_last = m->prev;
+    list_take(&group->parked, &group->parked_last, m);
     group->n_parked--;
     group->bytes -= m->bytes;
     group->pool->bytes -= m->bytes;
@@ -41,13 +35,7 @@ static void unpark(struct group *group, struct member *m)
 
 static void park(struct group *group, struct member *m)
 {
-    m->next = NULL;
-    m->prev = group->parked_last;
-    if (m->prev)
-        m->prev->next = m;
-    else
-        group->parked = m;
-    group->parked_last = m;
+    list_append(&group->parked, &group->parked_last, m);
     group->n_parked++;
     m->parked = true;
     m->bytes = child_memory(m->child);
@@ -67,39 +55,9 @@ void group_weigh(struct group *group)
 
 static void made(struct group *group, struct member *m)
 {
-    if (m->prev)
-        m->prev->next = m->next;
-    else
-        group->making = m->next;
-    if (m->next)
-        m->next->prev = m->prev;
-    m->next = m->prev = NULL;
+    list_remove(&group->making, m);
     group->n_making--;
     group->pool->n_making--;
-}
-
-static void unqueue(struct pool_wait **first, struct pool_wait **last, struct pool_wait *wait)
-{
-    if (wait->prev)
-        wait->prev->next = wait->next;
-    else
-        *first = wait->next;
-    if (wait->next)
-        wait->next->prev = wait->prev;
-    else
-        *last = wait->prev;
-    wait->next = wait->prev = NULL;
-}
-
-static void queue(struct pool_wait **first, struct pool_wait **last, struct pool_wait *wait)
-{
-    wait->next = NULL;
-    wait->prev = *last;
-    if (wait->prev)
-        wait->prev->next = wait;
-    else
-        *first = wait;
-    *last = wait;
 }
 
 /* ---- telling -------------------------------------------------------------------------------------------- */
@@ -111,7 +69,7 @@ static void on_tell(struct loop_timer *timer)
     while (pool->told) {
         struct pool_wait wait = *pool->told;
         struct pool_wait *dead = pool->told;
-        unqueue(&pool->told, &pool->told_last, dead);
+        list_take(&pool->told, &pool->told_last, dead);
         mem_free(dead);
         if (wait.given)
             wait.given(wait.ctx, wait.child, wait.child ? NULL : &wait.why);
@@ -123,7 +81,7 @@ static void on_tell(struct loop_timer *timer)
 static void tell_later(struct pool *pool, struct pool_wait *wait)
 {
     wait->group = NULL;
-    queue(&pool->told, &pool->told_last, wait);
+    list_append(&pool->told, &pool->told_last, wait);
     if (loop_timer_set(pool->loop, &pool->tell, loop_now_ns(), NULL) < 0)
         on_tell(&pool->tell); /* no memory for a timer: better from within than never */
 }
@@ -134,7 +92,7 @@ void group_fail_wait(struct group *group, const struct brig_err *why)
 
     if (!wait)
         return;
-    unqueue(&group->waits, &group->waits_last, wait);
+    list_take(&group->waits, &group->waits_last, wait);
     group->n_waits--;
     wait->why = *why;
     tell_later(group->pool, wait);
@@ -155,7 +113,7 @@ static void on_parked(void *ctx, struct child *child UNUSED)
         park(group, m);
         return;
     }
-    unqueue(&group->waits, &group->waits_last, wait);
+    list_take(&group->waits, &group->waits_last, wait);
     group->n_waits--;
     wait->group = NULL;
     struct pool_wait copy = *wait;
@@ -231,10 +189,7 @@ int group_make(struct group *group, struct brig_err *err)
         return r;
     }
     m->forked = child_of_zygote(m->child);
-    m->next = group->making;
-    if (m->next)
-        m->next->prev = m;
-    group->making = m;
+    list_push(&group->making, m);
     group->n_making++;
     group->pool->n_making++;
     return 0;
@@ -263,12 +218,7 @@ void group_free(struct group *group)
         child_end(m->child);
         mem_free(m);
     }
-    if (group->prev)
-        group->prev->next = group->next;
-    else
-        pool->groups = group->next;
-    if (group->next)
-        group->next->prev = group->prev;
+    list_remove(&pool->groups, group);
     if (group->held)
         set_release(pool->sets, group->held);
     mem_free(group->key);
@@ -367,10 +317,7 @@ static struct group *group_of(struct pool *pool, const struct pool_want *want, s
     snprintf(group->zygote, sizeof group->zygote, "%s/%s", group->want.org_id,
              tool_language_name(group->want.language));
     group->last_used_ns = loop_now_ns();
-    group->next = pool->groups;
-    if (group->next)
-        group->next->prev = group;
-    pool->groups = group;
+    list_push(&pool->groups, group);
     if (!pool->ticking)
         pool->ticking = loop_timer_set(pool->loop, &pool->tick, loop_now_ns() + NS_PER_SEC, NULL) == 0;
     return group;
@@ -420,7 +367,7 @@ int pool_take(struct pool *pool, const struct pool_want *want,
         tell_later(pool, wait);
     } else {
         group->misses++;
-        queue(&group->waits, &group->waits_last, wait);
+        list_append(&group->waits, &group->waits_last, wait);
         group->n_waits++;
     }
     pool_refill_soon(pool);
@@ -436,7 +383,7 @@ void pool_cancel(struct pool_wait *wait)
         wait->given = NULL;
         return;
     }
-    unqueue(&group->waits, &group->waits_last, wait);
+    list_take(&group->waits, &group->waits_last, wait);
     group->n_waits--;
     mem_free(wait);
 }
@@ -529,20 +476,20 @@ void pool_json(const struct pool *pool, const char *org, struct json *json)
         if (org && !str_eq(org, g->want.org_id))
             continue;
         json_object(json);
-        json_key(json, "organization_id"), json_string(json, g->want.org_id);
-        json_key(json, "template"), json_string(json, g->want.template_name ? g->want.template_name : "host");
-        json_key(json, "language"), json_string(json, tool_language_name(g->want.language));
+        json_key_string(json, "organization_id", g->want.org_id);
+        json_key_string(json, "template", g->want.template_name ? g->want.template_name : "host");
+        json_key_string(json, "language", tool_language_name(g->want.language));
         json_key(json, "requirements"), g->want.set ? json_string(json, g->set.key) : json_null(json);
-        json_key(json, "strict"), json_bool(json, g->want.strict);
-        json_key(json, "network"), json_bool(json, g->want.network);
-        json_key(json, "workspace"), json_bool(json, g->want.workspace != NULL);
-        json_key(json, "parked"), json_u64(json, g->n_parked);
-        json_key(json, "making"), json_u64(json, g->n_making);
-        json_key(json, "waiting"), json_u64(json, g->n_waits);
-        json_key(json, "target"), json_u64(json, group_target(g));
-        json_key(json, "claims"), json_u64(json, g->claims);
-        json_key(json, "misses"), json_u64(json, g->misses);
-        json_key(json, "bytes"), json_u64(json, g->bytes);
+        json_key_bool(json, "strict", g->want.strict);
+        json_key_bool(json, "network", g->want.network);
+        json_key_bool(json, "workspace", g->want.workspace != NULL);
+        json_key_u64(json, "parked", g->n_parked);
+        json_key_u64(json, "making", g->n_making);
+        json_key_u64(json, "waiting", g->n_waits);
+        json_key_u64(json, "target", group_target(g));
+        json_key_u64(json, "claims", g->claims);
+        json_key_u64(json, "misses", g->misses);
+        json_key_u64(json, "bytes", g->bytes);
         json_end(json);
     }
     json_end(json);
