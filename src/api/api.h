@@ -203,7 +203,7 @@ void api_denied(struct api *api, const struct caller *caller, const char *object
 void api_denied_others(struct api *api, const struct caller *caller, const char *object, const char *detail);
 
 /* values.c: what JSON members and times look like in this API */
-int api_time(int64_t ns, char *out, size_t size) MUST_CHECK; /* RFC 3339 */
+#define API_TIME_DIGITS 3u /* milliseconds */
 /* seconds, or "30s", "2m", "1h", "30d" */
 int api_duration(const struct json_value *value, uint64_t *ret_ms) MUST_CHECK;
 /* The first member that is none of the names (NULL at the end); or NULL */
@@ -215,7 +215,6 @@ bool api_only_members(struct request *rq, const struct json_value *object, const
 bool api_name(struct request *rq, const struct json_value *name, char *out, size_t size) MUST_CHECK;
 
 void api_put(struct json *json, const char *key, const struct json_value *value); /* NULL: null */
-void api_put_text(struct json *json, const char *key, const char *text);          /* NULL: null */
 void api_put_time(struct json *json, const char *key, int64_t at_ns);             /* RFC 3339; 0: null */
 
 /* "user-<uuid4>": who changes objects, in their documents. There is one per organisation, with its number. */

@@ -5,6 +5,7 @@
 
 #include "api/api.h"
 #include "base/clock.h"
+#include "base/str.h"
 
 #define OBJECT_MAX 255u /* of a path, in the audit log */
 
@@ -94,7 +95,7 @@ void request_denied(struct request *rq, const char *message)
         snprintf(kind, sizeof kind, "%s %s, %s", rq->route->method, rq->route->pattern, rule_of(message));
         snprintf(object, sizeof object, "%.*s", (int)strcspn(target, "?"), target);
     } else {
-        snprintf(kind, sizeof kind, "%s", rule_of(message));
+        str_cut(kind, sizeof kind, rule_of(message));
     }
     deny(rq->api, &rq->caller, rq->caller.org_id, kind, object, message);
 }

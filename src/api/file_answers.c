@@ -191,38 +191,26 @@ static void put_name(struct json *json, const char *name, struct svc_bytes bytes
     else
         json_base64(json, bytes.data, bytes.len);
     snprintf(encoding, sizeof encoding, "%s_encoding", name);
-    json_key(json, encoding);
-    json_string(json, text ? "utf-8" : "base64");
+    json_key_string(json, encoding, text ? "utf-8" : "base64");
 }
 
 void files_entry_json(struct json *json, const struct svc_entry *entry)
 {
     static const char *const types[SVC_FILE_TYPE_MAX] = {"file",   "directory", "symlink", "fifo",
                                                          "socket", "char",      "block"};
-    char time[48], mode[8];
+    char mode[8];
 
     json_object(json);
     put_name(json, "path", entry->path);
-    json_key(json, "type");
-    json_string(json, entry->type < SVC_FILE_TYPE_MAX ? types[entry->type] : "unknown");
-    json_key(json, "size");
-    json_u64(json, entry->size);
-    json_key(json, "allocated");
-    json_u64(json, entry->blocks < UINT64_MAX / 512 ? entry->blocks * 512 : UINT64_MAX);
+    json_key_string(json, "type", entry->type < SVC_FILE_TYPE_MAX ? types[entry->type] : "unknown");
+    json_key_u64(json, "size", entry->size);
+    json_key_u64(json, "allocated", entry->blocks < UINT64_MAX / 512 ? entry->blocks * 512 : UINT64_MAX);
     snprintf(mode, sizeof mode, "%04o", entry->mode & 07777);
-    json_key(json, "mode");
-    json_string(json, mode);
-    json_key(json, "uid");
-    json_u64(json, entry->uid);
-    json_key(json, "gid");
-    json_u64(json, entry->gid);
-    json_key(json, "links");
-    json_u64(json, entry->nlink);
-    json_key(json, "mtime");
-    if (api_time(entry->mtime_ns, time, sizeof time) == 0)
-        json_string(json, time);
-    else
-        json_null(json);
+    json_key_string(json, "mode", mode);
+    json_key_u64(json, "uid", entry->uid);
+    json_key_u64(json, "gid", entry->gid);
+    json_key_u64(json, "links", entry->nlink);
+    json_key_time(json, "mtime", entry->mtime_ns, API_TIME_DIGITS);
     if (entry->type == SVC_SYMLINK)
         put_name(json, "target", entry->target);
     json_end(json);

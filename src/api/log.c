@@ -34,29 +34,12 @@ bool log_wants_requests(void)
     return log_state.level <= LOG_INFO;
 }
 
-static void put_time(char *out, size_t size)
-{
-    int64_t now = clock_real_ns();
-    time_t seconds = (time_t)(now / (int64_t)NS_PER_SEC);
-    struct tm tm;
-
-    gmtime_r(&seconds, &tm);
-    snprintf(out, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
-             tm.tm_min, tm.tm_sec, (int)(now % (int64_t)NS_PER_SEC / (int64_t)NS_PER_MS));
-}
-
 static void begin(struct json *json, enum log_level level, const char *event)
 {
-    char time[48];
-
-    put_time(time, sizeof time);
     json_object(json);
-    json_key(json, "time");
-    json_string(json, time);
-    json_key(json, "level");
-    json_string(json, level_names[level]);
-    json_key(json, "event");
-    json_string(json, event);
+    json_key_time(json, "time", clock_real_ns(), 3);
+    json_key_string(json, "level", level_names[level]);
+    json_key_string(json, "event", event);
 }
 
 static void end(struct json *json)
@@ -79,8 +62,8 @@ void log_line(enum log_level level, const char *event, const char *format, ...)
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     if (log_state.text) {
-        char time[48];
-        put_time(time, sizeof time);
+        char time[CLOCK_TEXT];
+        clock_text(clock_real_ns(), 3, time);
         for (char *at = message; *at; at++)
             if ((unsigned char)*at < ' ' || *at == 0x7f)
                 *at = '?';
@@ -89,8 +72,7 @@ void log_line(enum log_level level, const char *event, const char *format, ...)
         return;
     }
     begin(&json, level, event);
-    json_key(&json, "message");
-    json_string(&json, message);
+    json_key_string(&json, "message", message);
     end(&json);
 }
 
@@ -109,15 +91,10 @@ void log_request(const char *request_id, const char *method, const char *route, 
     const struct {
         const char *name, *value;
     } texts[] = {{"request_id", request_id}, {"method", method}, {"route", route}, {"peer", peer}};
-    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
-        json_key(&json, texts[i].name);
-        json_string(&json, texts[i].value);
-    }
-    json_key(&json, "status");
-    json_u64(&json, status);
-    json_key(&json, "duration_us");
-    json_u64(&json, duration_ns / 1000);
-    json_key(&json, "bytes");
-    json_u64(&json, bytes);
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        json_key_string(&json, texts[i].name, texts[i].value);
+    json_key_u64(&json, "status", status);
+    json_key_u64(&json, "duration_us", duration_ns / 1000);
+    json_key_u64(&json, "bytes", bytes);
     end(&json);
 }

@@ -186,7 +186,7 @@ struct request *request_create(struct api *api, struct exchange *x)
     rq->x = x;
     rq->adapter = &api_native;
     exchange_on_gone(x, on_gone, rq);
-    snprintf(rq->caller.request_id, sizeof rq->caller.request_id, "%s", exchange_id(x));
+    (void)!str_copy(rq->caller.request_id, sizeof rq->caller.request_id, exchange_id(x)); /* "req-" and 26 letters */
     return rq;
 }
 
@@ -287,7 +287,7 @@ void request_result(void *ctx, const char *json, size_t len, const struct brig_e
 void request_list_begin(struct json *json, const char *member)
 {
     json_object(json);
-    json_key(json, member), json_array(json);
+    json_key_array(json, member);
 }
 
 void request_list_end(struct request *rq, struct json *json)
@@ -300,11 +300,7 @@ void request_list_end(struct request *rq, struct json *json)
 void request_page_end(struct request *rq, struct json *json, const char *next)
 {
     json_end(json);
-    json_key(json, "next_cursor");
-    if (next)
-        json_string(json, next);
-    else
-        json_null(json);
+    json_key_string(json, "next_cursor", next);
     json_end(json);
     request_json(rq, 200, json);
 }

@@ -245,7 +245,7 @@ static void on_output(void *ctx, unsigned stream, const char *data, size_t len)
         json_string_n(&json, data, len);
     else
         json_base64(&json, data, len);
-    json_key(&json, "encoding"), json_string(&json, text ? "utf-8" : "base64");
+    json_key_string(&json, "encoding", text ? "utf-8" : "base64");
     json_end(&json);
     if (json_finish(&json) < 0)
         return; /* the result has it all the same */
@@ -260,7 +260,7 @@ static void send_error(struct request *rq, const struct brig_err *err)
     struct json json = JSON_INIT(&out);
 
     json_object(&json);
-    json_key(&json, "error"), json_string(&json, err->message);
+    json_key_string(&json, "error", err->message);
     json_end(&json);
     if (json_finish(&json) == 0)
         exchange_sse(rq->x, "error", NULL, out.data, out.len);

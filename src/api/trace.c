@@ -175,12 +175,12 @@ static bool valid_parent(const char *text)
 static void put_attribute(struct json *json, const char *key, const char *text, uint64_t number)
 {
     json_object(json);
-    json_key(json, "key"), json_string(json, key);
-    json_key(json, "value"), json_object(json);
+    json_key_string(json, "key", key);
+    json_key_object(json, "value");
     if (text)
-        json_key(json, "stringValue"), json_string(json, text);
+        json_key_string(json, "stringValue", text);
     else
-        json_key(json, "intValue"), json_u64(json, number);
+        json_key_u64(json, "intValue", number);
     json_end(json);
     json_end(json);
 }
@@ -190,7 +190,7 @@ static void put_ns(struct json *json, const char *key, uint64_t ns)
     char text[24]; /* 64-bit numbers are strings in OTLP's JSON */
 
     snprintf(text, sizeof text, "%" PRIu64, ns);
-    json_key(json, key), json_string(json, text);
+    json_key_string(json, key, text);
 }
 
 static int put_span(struct buf *out, const struct trace_span *span)
@@ -211,15 +211,15 @@ static int put_span(struct buf *out, const struct trace_span *span)
     ids[16] = '\0';
     snprintf(name, sizeof name, "%s %s", span->method, span->route);
     json_object(&json);
-    json_key(&json, "traceId"), json_string(&json, trace_id);
-    json_key(&json, "spanId"), json_string(&json, ids);
+    json_key_string(&json, "traceId", trace_id);
+    json_key_string(&json, "spanId", ids);
     if (parent_id[0])
-        json_key(&json, "parentSpanId"), json_string(&json, parent_id);
-    json_key(&json, "name"), json_string(&json, name);
-    json_key(&json, "kind"), json_u64(&json, 2); /* SERVER */
+        json_key_string(&json, "parentSpanId", parent_id);
+    json_key_string(&json, "name", name);
+    json_key_u64(&json, "kind", 2); /* SERVER */
     put_ns(&json, "startTimeUnixNano", now - span->duration_ns);
     put_ns(&json, "endTimeUnixNano", now);
-    json_key(&json, "attributes"), json_array(&json);
+    json_key_array(&json, "attributes");
     put_attribute(&json, "http.request.method", span->method, 0);
     put_attribute(&json, "http.route", span->route, 0);
     put_attribute(&json, "http.response.status_code", NULL, span->status);
@@ -227,9 +227,9 @@ static int put_span(struct buf *out, const struct trace_span *span)
     put_attribute(&json, "client.address", span->peer, 0);
     put_attribute(&json, "brig.request_id", span->request_id, 0);
     json_end(&json);
-    json_key(&json, "status"), json_object(&json);
+    json_key_object(&json, "status");
     if (span->status >= 500)
-        json_key(&json, "code"), json_u64(&json, 2); /* ERROR */
+        json_key_u64(&json, "code", 2); /* ERROR */
     json_end(&json);
     json_end(&json);
     return json_finish(&json);

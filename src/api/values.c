@@ -3,24 +3,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "api/api.h"
-#include "base/clock.h"
 #include "base/parse.h"
 #include "base/str.h"
-
-int api_time(int64_t ns, char *out, size_t size)
-{
-    time_t seconds = (time_t)(ns / (int64_t)NS_PER_SEC);
-    struct tm tm;
-
-    if (!gmtime_r(&seconds, &tm))
-        return -ERANGE;
-    int r = str_format(out, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
-                       tm.tm_hour, tm.tm_min, tm.tm_sec, (int)(ns % (int64_t)NS_PER_SEC / (int64_t)NS_PER_MS));
-    return r < 0 ? r : 0;
-}
 
 /* Days are not a unit of limits (brig_parse_duration), but of keys and retention. */
 static int parse_days(const char *text, size_t len, uint64_t *ret_ms)
@@ -94,11 +80,7 @@ bool api_only_members(struct request *rq, const struct json_value *object, const
 
 void api_put(struct json *json, const char *key, const struct json_value *value)
 {
-    json_key(json, key);
-    if (value)
-        json_raw(json, value->raw, value->raw_len);
-    else
-        json_null(json);
+    json_key_raw(json, key, value ? value->raw : NULL, value ? value->raw_len : 0);
 }
 
 bool api_name(struct request *rq, const struct json_value *name, char *out, size_t size)
@@ -113,24 +95,9 @@ bool api_name(struct request *rq, const struct json_value *name, char *out, size
     return true;
 }
 
-void api_put_text(struct json *json, const char *key, const char *text)
-{
-    json_key(json, key);
-    if (text)
-        json_string(json, text);
-    else
-        json_null(json);
-}
-
 void api_put_time(struct json *json, const char *key, int64_t at_ns)
 {
-    char time[48];
-
-    json_key(json, key);
-    if (at_ns && api_time(at_ns, time, sizeof time) == 0)
-        json_string(json, time);
-    else
-        json_null(json);
+    at_ns ? json_key_time(json, key, at_ns, API_TIME_DIGITS) : json_key_null(json, key);
 }
 
 void request_list_objects(struct request *rq, const char *member, const struct object *first,

@@ -12,40 +12,22 @@
 #include "codec/json/json.h"
 #include "codec/json/json_read.h"
 
-void audit_time(int64_t time_ns, char out[AUDIT_TIME_SIZE])
-{
-    time_t seconds = (time_t)(time_ns / (int64_t)NS_PER_SEC);
-    struct tm tm = {0};
-
-    gmtime_r(&seconds, &tm);
-    if (str_format(out, AUDIT_TIME_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%09uZ", tm.tm_year + 1900, tm.tm_mon + 1,
-                   tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, (unsigned)(time_ns % (int64_t)NS_PER_SEC)) < 0)
-        out[0] = '\0';
-}
-
 /* A field, cut between two characters. */
 static void put_field(struct json *json, const char *name, const char *text)
 {
-    size_t len = text ? strnlen(text, AUDIT_FIELD_MAX + 1) : 0;
+    char cut[AUDIT_FIELD_MAX + 1];
 
-    if (len > AUDIT_FIELD_MAX) {
-        len = AUDIT_FIELD_MAX;
-        for (unsigned i = 0; i < 3 && len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80; i++)
-            len--;
-    }
-    json_key(json, name);
-    json_string_n(json, text ? text : "", len);
+    str_cut(cut, sizeof cut, text);
+    json_key_string(json, name, cut);
 }
 
 int audit_line_write(struct buf *out, uint64_t seq, int64_t time_ns, const struct audit_event *event)
 {
     struct json json = JSON_INIT(out);
-    char time[AUDIT_TIME_SIZE];
 
-    audit_time(time_ns, time);
     json_object(&json);
-    json_key(&json, "seq"), json_u64(&json, seq);
-    json_key(&json, "time"), json_string(&json, time);
+    json_key_u64(&json, "seq", seq);
+    json_key_time(&json, "time", time_ns, AUDIT_TIME_DIGITS);
     put_field(&json, "actor", event->actor);
     put_field(&json, "org", event->org);
     put_field(&json, "action", event->action);
@@ -53,7 +35,7 @@ int audit_line_write(struct buf *out, uint64_t seq, int64_t time_ns, const struc
     put_field(&json, "outcome", event->outcome);
     put_field(&json, "detail", event->detail);
     put_field(&json, "request_id", event->request_id);
-    json_key(&json, "prev"), json_string(&json, AUDIT_ZEROES);
+    json_key_string(&json, "prev", AUDIT_ZEROES);
     json_end(&json);
     return json_finish(&json);
 }

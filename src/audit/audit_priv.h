@@ -7,12 +7,13 @@
 
 #include "audit/audit.h"
 #include "base/buf.h"
+#include "base/clock.h"
 
 #define AUDIT_CURRENT "audit.jsonl"
 #define AUDIT_HEADS "heads.jsonl"
 #define AUDIT_LINE_MAX \
     (64u << 10) /* seven fields of AUDIT_FIELD_MAX bytes, six times as long when escaped, and the rest */
-#define AUDIT_TIME_SIZE 40u
+#define AUDIT_TIME_DIGITS 9u
 #define AUDIT_ZEROES "0000000000000000000000000000000000000000000000000000000000000000"
 #define AUDIT_CUT "audit.cut"       /* the log had ended, or gone on, in another way */
 #define AUDIT_PRUNED "audit.pruned" /* its object is "<seq>:<hash>" of the last line that was removed */
@@ -30,11 +31,10 @@ struct audit_line {
 
 struct audit_head {
     uint64_t seq;
-    char hash[SHA256_HEX], time[AUDIT_TIME_SIZE], key[17];
+    char hash[SHA256_HEX], time[CLOCK_TEXT], key[17];
     uint8_t signature[ED25519_SIGNATURE];
 };
 
-void audit_time(int64_t time_ns, char out[AUDIT_TIME_SIZE]);
 /* Without newline; prev is 64 zeroes, to be filled in when the line before it is known. */
 int audit_line_write(struct buf *out, uint64_t seq, int64_t time_ns, const struct audit_event *event) MUST_CHECK;
 /* Strict: exactly the members that are written, in their order. -EBADMSG, -ENOMEM. */

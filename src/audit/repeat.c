@@ -39,7 +39,10 @@ static uint64_t hash_of(const struct audit *audit, const struct audit_event *eve
 
 static bool same(const char *kept, size_t size, const char *given)
 {
-    return strncmp(kept, given ? given : "", size - 1) == 0;
+    char cut[sizeof((struct audit_repeat *)NULL)->actor];
+
+    str_cut(cut, size, given);
+    return str_eq(kept, cut);
 }
 
 static bool is_of(const struct audit_repeat *entry, const struct audit_event *event)
@@ -49,11 +52,6 @@ static bool is_of(const struct audit_repeat *entry, const struct audit_event *ev
            same(entry->kind, sizeof(entry->kind), event->kind) &&
            (event->any_object || same(entry->object, sizeof(entry->object), event->object)) &&
            same(entry->outcome, sizeof(entry->outcome), event->outcome);
-}
-
-static void keep(char *out, size_t size, const char *text)
-{
-    snprintf(out, size, "%s", text ? text : "");
 }
 
 static void tell(struct audit *audit, struct audit_repeat *entry)
@@ -94,12 +92,12 @@ static struct audit_repeat *find(struct audit *audit, const struct audit_event *
     }
     tell(audit, oldest);
     *oldest = (struct audit_repeat){.since_ns = now};
-    keep(oldest->action, sizeof(oldest->action), event->action);
-    keep(oldest->actor, sizeof(oldest->actor), event->actor);
-    keep(oldest->org, sizeof(oldest->org), event->org);
-    keep(oldest->kind, sizeof(oldest->kind), event->kind);
-    keep(oldest->object, sizeof(oldest->object), event->object);
-    keep(oldest->outcome, sizeof(oldest->outcome), event->outcome);
+    str_cut(oldest->action, sizeof(oldest->action), event->action);
+    str_cut(oldest->actor, sizeof(oldest->actor), event->actor);
+    str_cut(oldest->org, sizeof(oldest->org), event->org);
+    str_cut(oldest->kind, sizeof(oldest->kind), event->kind);
+    str_cut(oldest->object, sizeof(oldest->object), event->object);
+    str_cut(oldest->outcome, sizeof(oldest->outcome), event->outcome);
     return oldest;
 }
 

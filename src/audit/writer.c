@@ -127,7 +127,7 @@ static int sign_head(struct audit *audit)
     if (audit->head_seq == audit->seq)
         return 0;
     memcpy(head.hash, audit->hash, SHA256_HEX);
-    audit_time(now, head.time);
+    clock_text(now, AUDIT_TIME_DIGITS, head.time);
     int r = audit_head_sign(&head, audit->options.signer);
     if (r == 0)
         r = audit_head_write(&line, &head);

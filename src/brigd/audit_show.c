@@ -24,7 +24,7 @@
 
 /* "2024-02-29", with a time behind it or not; as it would be written in the log, without the Z. An age is counted back
  * from now. */
-static bool read_time(const char *text, char out[40])
+static bool read_time(const char *text, char out[CLOCK_TEXT])
 {
     static const char shape[] = "0000-00-00T00:00:00.000000000";
     size_t len = strlen(text);
@@ -32,10 +32,9 @@ static bool read_time(const char *text, char out[40])
 
     if (brig_parse_duration(text, &ms) == 0 && len > 0 && (text[len - 1] < '0' || text[len - 1] > '9')) {
         int64_t at = clock_real_ns() - (int64_t)(ms * NS_PER_MS);
-        time_t seconds = (time_t)(at / (int64_t)NS_PER_SEC);
-        struct tm tm = {0};
-        gmtime_r(&seconds, &tm);
-        return at > 0 && strftime(out, 40, "%Y-%m-%dT%H:%M:%S", &tm) > 0;
+        clock_text(at, 0, out);
+        out[strcspn(out, "Z")] = '\0';
+        return at > 0;
     }
     if (len > 10 && text[len - 1] == 'Z')
         len--;
@@ -51,7 +50,7 @@ static bool read_time(const char *text, char out[40])
 
 struct showing {
     const struct audit_verb_options *options;
-    char since[40], from_time[40], to_time[40];
+    char since[CLOCK_TEXT], from_time[CLOCK_TEXT], to_time[CLOCK_TEXT];
     uint64_t from_seq, to_seq;
     /* the last lines, when only those are wanted: a ring */
     char **ring;

@@ -226,15 +226,15 @@ static int print_report(const struct audit_report *report, bool as_json)
         return fflush(stdout) == 0 ? report->ok ? EXIT_OK : EXIT_WRONG : EXIT_TROUBLE;
     }
     json_object(&json);
-    json_key(&json, "ok"), json_bool(&json, report->ok);
-    json_key(&json, "problem"), json_string(&json, report->problem);
-    json_key(&json, "note"), json_string(&json, report->note);
-    json_key(&json, "first_seq"), json_u64(&json, report->first_seq);
-    json_key(&json, "last_seq"), json_u64(&json, report->last_seq);
-    json_key(&json, "lines"), json_u64(&json, report->lines);
-    json_key(&json, "files"), json_u64(&json, report->files);
-    json_key(&json, "heads"), json_u64(&json, report->heads);
-    json_key(&json, "last_hash"), json_string(&json, report->last_hash);
+    json_key_bool(&json, "ok", report->ok);
+    json_key_string(&json, "problem", report->problem);
+    json_key_string(&json, "note", report->note);
+    json_key_u64(&json, "first_seq", report->first_seq);
+    json_key_u64(&json, "last_seq", report->last_seq);
+    json_key_u64(&json, "lines", report->lines);
+    json_key_u64(&json, "files", report->files);
+    json_key_u64(&json, "heads", report->heads);
+    json_key_string(&json, "last_hash", report->last_hash);
     json_end(&json);
     if (json_finish(&json) < 0)
         return audit_trouble("out of memory");

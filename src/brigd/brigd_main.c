@@ -135,10 +135,8 @@ static void on_config(struct daemon_state *d, int fd)
         return;
     }
     json_object(&json);
-    json_key(&json, "reloaded");
-    json_bool(&json, true);
-    json_key(&json, "needs_restart");
-    json_string(&json, restart);
+    json_key_bool(&json, "reloaded", true);
+    json_key_string(&json, "needs_restart", restart);
     json_end(&json);
     request_json(rq, 200, &json);
 }

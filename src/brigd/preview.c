@@ -31,7 +31,7 @@ struct preview {
     size_t scanned;
     struct http_head head; /* of the answer */
     struct http_body_reader body;
-    char method[16];
+    const char *method; /* "HEAD", whose answer has no body, or "GET" for any other */
     bool connected, answered, tunnel, up_ended, up_eof, chunked_up, full;
     size_t owed;
 };
@@ -393,7 +393,7 @@ void preview_start(struct request *rq, const struct preview_way *way, const char
         return;
     }
     *p = (struct preview){.rq = rq, .way = *way, .up = BUF_INIT(4u << 20), .down = BUF_INIT(PREVIEW_HEAD_MAX)};
-    snprintf(p->method, sizeof p->method, "%s", exchange_head(rq->x)->method);
+    p->method = str_eq(exchange_head(rq->x)->method, "HEAD") ? "HEAD" : "GET";
     svc_put_u16(&out, (uint16_t)way->port);
     const struct http_head *head = exchange_head(rq->x);
     p->chunked_up = head->body == HTTP_BODY_CHUNKED;

@@ -283,7 +283,10 @@ static void admit(struct request *rq, const char *id, const char *port_text, str
         request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
         return;
     }
-    snprintf(entry->way.id, sizeof(entry->way.id), "%s", sbox_id(sbox));
+    if (str_copy(entry->way.id, sizeof(entry->way.id), sbox_id(sbox)) < 0) {
+        request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
+        return;
+    }
     if (!let_in(rq, entry, sbox) || !request_join(rq, sbox_org(sbox)) || to_its_own_host(rq, entry, sbox))
         return;
     if (sbox_state(sbox) != SBOX_RUNNING || !sbox_link(sbox)) {

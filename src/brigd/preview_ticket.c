@@ -72,8 +72,9 @@ int ticket_issue(struct tickets **tickets, const char *org, const struct preview
     if (crypto_random(number, sizeof(number)) < 0)
         return -EIO;
     *ticket = (struct ticket){.port = way->port, .until = until, .dies_ns = now + TICKET_NS};
-    snprintf(ticket->org, sizeof(ticket->org), "%s", org);
-    snprintf(ticket->id, sizeof(ticket->id), "%s", way->id);
+    if (str_copy(ticket->org, sizeof(ticket->org), org) < 0)
+        return -EINVAL;
+    str_assign(ticket->id, way->id);
     memcpy(ticket->text, "once-", 5);
     crypto_hex(number, sizeof(number), ticket->text + 5);
     memcpy(out, ticket->text, TICKET_SIZE);

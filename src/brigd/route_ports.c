@@ -47,16 +47,12 @@ static void on_ports(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const ui
 
     rq->left = NULL;
     json_object(&json);
-    json_key(&json, "ports");
-    json_array(&json);
+    json_key_array(&json, "ports");
     for (size_t i = 0; i < ports->n; i++) {
         json_object(&json);
-        json_key(&json, "port");
-        json_u64(&json, ports->list[i].port);
-        json_key(&json, "family");
-        json_string(&json, ports->list[i].family == 6 ? "ipv6" : "ipv4");
-        json_key(&json, "loopback");
-        json_bool(&json, ports->list[i].loopback);
+        json_key_u64(&json, "port", ports->list[i].port);
+        json_key_string(&json, "family", ports->list[i].family == 6 ? "ipv6" : "ipv4");
+        json_key_bool(&json, "loopback", ports->list[i].loopback);
         json_end(&json);
     }
     json_end(&json);
@@ -94,17 +90,19 @@ void route_port_list(struct request *rq)
  * The host and port that this request was sent to, or that the listener has if it came over the socket; "": there is
  * none.
  */
-static void find_host(const struct request *rq, char *out, size_t size)
+static bool find_host(const struct request *rq, char *out, size_t size)
 {
     const struct config *config = config_get(rq->api->config);
     const char *host = http_field(exchange_head(rq->x), "Host"), *colon = strrchr(config->listen, ':');
+    int r;
 
     if (!exchange_is_unix(rq->x))
-        snprintf(out, size, "%s", host ? host : "");
+        r = str_copy(out, size, host ? host : "");
     else if (colon && (str_starts(config->listen, "0.0.0.0:") || str_starts(config->listen, "[::]:")))
-        snprintf(out, size, "localhost%s", colon);
+        r = str_format(out, size, "localhost%s", colon);
     else
-        snprintf(out, size, "%s", config->listen);
+        r = str_copy(out, size, config->listen);
+    return r >= 0;
 }
 
 /* By host name, or by path where a browser could not reach the name; NULL when only the socket is served. */
@@ -115,10 +113,9 @@ static void put_url(struct json *json, const struct request *rq, uint32_t port, 
     struct preview_way way = {.port = port};
     char host[300], own[400], url[TOKEN_MAX + 700];
 
-    find_host(rq, host, sizeof(host));
-    snprintf(way.id, sizeof(way.id), "%s", sbox_id(rq->sbox));
     json_key(json, "url");
-    if (host[0] == '\0') {
+    if (str_copy(way.id, sizeof(way.id), sbox_id(rq->sbox)) < 0 || !find_host(rq, host, sizeof(host)) ||
+        host[0] == '\0') {
         json_null(json);
         return;
     }
@@ -138,7 +135,7 @@ void route_port_token(struct request *rq)
     const struct json_value *expires = json_get(rq->json, "expires");
     uint64_t ms = 3600 * 1000;
     uint32_t port = 0;
-    char subject[64], token[TOKEN_MAX], time[48], url[TOKEN_MAX + 256];
+    char subject[64], token[TOKEN_MAX], url[TOKEN_MAX + 256];
     AUTO_BUF struct buf out = BUF_INIT(4096);
     struct json json = JSON_INIT(&out);
 
@@ -154,24 +151,20 @@ void route_port_token(struct request *rq)
     }
     int64_t until = clock_real_ns() / (int64_t)NS_PER_SEC + (int64_t)(ms / 1000);
     snprintf(subject, sizeof subject, "%u-%s", port, sbox_id(rq->sbox));
-    if (crypto_token_make(rq->api->token_key, "preview", subject, until, token) < 0 ||
-        api_time(until * (int64_t)NS_PER_SEC, time, sizeof time) < 0) {
+    if (crypto_token_make(rq->api->token_key, "preview", subject, until, token) < 0) {
         request_refuse(rq, BRIG_E_HOST, "make a token");
         return;
     }
     snprintf(url, sizeof url, "/v1/sandboxes/%s/proxy/%u/?brig_token=%s", sbox_id(rq->sbox), port, token);
     request_audit(rq, "port.token", sbox_id(rq->sbox), "ok", rq->arg[1]);
     json_object(&json);
-    json_key(&json, "token");
-    json_string(&json, token);
+    json_key_string(&json, "token", token);
     put_url(&json, rq, port, token);
-    json_key(&json, "path");
-    json_string(&json, url);
+    json_key_string(&json, "path", url);
     json_key(&json, "host");
     snprintf(url, sizeof url, "%u-%s.%s", port, sbox_id(rq->sbox), config_get(rq->api->config)->domain);
     json_string(&json, url);
-    json_key(&json, "expires_at");
-    json_string(&json, time);
+    json_key_time(&json, "expires_at", until * (int64_t)NS_PER_SEC, API_TIME_DIGITS);
     json_end(&json);
     request_json(rq, 201, &json);
 }

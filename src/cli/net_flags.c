@@ -119,7 +119,7 @@ static int add_rule(struct net_flags *flags, bool allow, const char *given, char
 {
     char shown[96]; /* the parser cuts the value */
 
-    snprintf(shown, sizeof(shown), "%s", value);
+    str_cut(shown, sizeof(shown), value);
     if (*value == '\0')
         return flag_refuse(err, given, value, "the value is empty");
     if (flags->n_rules == NET_RULES_MAX)
@@ -286,14 +286,13 @@ static void put_secrets(const struct net_flags *flags, struct json *json)
 {
     if (flags->n_secrets == 0)
         return;
-    json_key(json, "secrets");
-    json_array(json);
+    json_key_array(json, "secrets");
     for (size_t i = 0; i < flags->n_secrets; i++) {
         json_object(json);
-        json_key(json, "name"), json_string(json, flags->secrets[i].name);
-        json_key(json, "env"), json_string(json, flags->secrets[i].variable);
+        json_key_string(json, "name", flags->secrets[i].name);
+        json_key_string(json, "env", flags->secrets[i].variable);
         if (flags->expose)
-            json_key(json, "expose"), json_bool(json, true);
+            json_key_bool(json, "expose", true);
         json_end(json);
     }
     json_end(json);
@@ -322,5 +321,5 @@ void net_flags_put_limits(const struct net_flags *flags, struct json *json)
 
     for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
         if (limits[i].value > 0)
-            json_key(json, brig_limit_name(limits[i].name)), json_u64(json, limits[i].value);
+            json_key_u64(json, brig_limit_name(limits[i].name), limits[i].value);
 }

@@ -72,6 +72,7 @@ int net_flags_policy(const struct net_flags *flags, struct buf *out, char name[N
     net_policy_merge(flags, parts, n, false, &json);
     if (json_finish(&json) < 0)
         return err_usage(err, "network: a policy has at most %u bytes", POLICY_JSON_MAX);
-    snprintf(name, NET_NAME_MAX, "%s", flags->doc || flags->n_rules > 0 ? "custom" : flags->net);
-    return 0;
+    return str_copy(name, NET_NAME_MAX, flags->doc || flags->n_rules > 0 ? "custom" : flags->net) == 0
+               ? 0
+               : err_usage(err, "network policy %.64s: the name is too long", flags->net);
 }

@@ -81,12 +81,12 @@ static void put_value(struct json *json, const struct json_value *value)
 static void put_rule(struct json *json, const struct net_rule *rule)
 {
     json_object(json);
-    json_key(json, "action"), json_string(json, rule->allow ? "allow" : "deny");
-    json_key(json, rule->cidr ? "cidr" : "domain"), json_string(json, rule->host);
+    json_key_string(json, "action", rule->allow ? "allow" : "deny");
+    json_key_string(json, rule->cidr ? "cidr" : "domain", rule->host);
     if (rule->any_port)
-        json_key(json, "ports"), json_string(json, "any");
+        json_key_string(json, "ports", "any");
     if (rule->port > 0)
-        json_key(json, "ports"), json_array(json), json_u64(json, rule->port), json_end(json);
+        json_key_array(json, "ports"), json_u64(json, rule->port), json_end(json);
     json_end(json);
 }
 
@@ -106,8 +106,7 @@ void net_policy_merge(const struct net_flags *flags, const struct json_value *co
             json_key(json, member->key);
             put_value(json, member);
         }
-    json_key(json, "rules");
-    json_array(json);
+    json_key_array(json, "rules");
     for (size_t i = 0; i < n; i++) {
         const struct json_value *rules = json_get(parts[i], "rules");
         for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule;
@@ -140,9 +139,8 @@ void net_policy_put(const struct net_flags *flags, struct json *json)
         return;
     }
     json_object(json);
-    json_key(json, "extends"), json_string(json, flags->net);
-    json_key(json, "rules");
-    json_array(json);
+    json_key_string(json, "extends", flags->net);
+    json_key_array(json, "rules");
     for (size_t i = 0; i < flags->n_rules; i++)
         put_rule(json, &flags->rules[i]);
     json_end(json);

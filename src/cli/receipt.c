@@ -41,7 +41,7 @@ void receipt_read(const struct json_value *json, struct brig_receipt *ret)
     *ret = (struct brig_receipt){.size = sizeof(*ret), .cause = cause_of(get_text(outcome, "cause", "host-error"))};
     ret->exit_code = (int)get_i64(outcome, "exit_code", 0);
     ret->signal = (int)get_i64(outcome, "signal", 0);
-    snprintf(ret->detail, sizeof(ret->detail), "%s", get_text(outcome, "detail", ""));
+    str_cut(ret->detail, sizeof(ret->detail), get_text(outcome, "detail", ""));
     /*
      * A program that could not be executed has a detail and the shell's status; one that exits so itself has no detail.
      */

@@ -150,8 +150,7 @@ int service_put_pairs(struct json *json, const char *key, const char *const *ite
 {
     if (n == 0)
         return 0;
-    json_key(json, key);
-    json_object(json);
+    json_key_object(json, key);
     for (size_t i = 0; i < n; i++) {
         bool again = false;
         if (!json_utf8_valid(items[i], strlen(items[i]))) {
@@ -165,8 +164,7 @@ int service_put_pairs(struct json *json, const char *key, const char *const *ite
         char *name = strndup(items[i], strcspn(items[i], "="));
         if (!name)
             return err_nomem(err);
-        json_key(json, name);
-        json_string(json, items[i] + strlen(name) + 1);
+        json_key_string(json, name, items[i] + strlen(name) + 1);
         free(name);
     }
     json_end(json);
@@ -175,8 +173,7 @@ int service_put_pairs(struct json *json, const char *key, const char *const *ite
 
 int service_put_argv(struct json *json, const char *const *argv, struct brig_err *err)
 {
-    json_key(json, "argv");
-    json_array(json);
+    json_key_array(json, "argv");
     for (; *argv; argv++) {
         if (!json_utf8_valid(*argv, strlen(*argv))) {
             err_usage(err, "an argument is not UTF-8");
@@ -192,8 +189,7 @@ void service_put_text(struct json *json, const char *key, const char *value)
 {
     if (!value)
         return;
-    json_key(json, key);
-    json_string(json, value);
+    json_key_string(json, key, value);
 }
 
 /* ---- members -------------------------------------------------------------------------------------- */

@@ -211,7 +211,8 @@ static void explain(struct client *client, enum brig_code code, struct brig_err 
         const struct json_value *error = json_get(json_root(doc), "error");
         message = error ? text_of(error, "message") : detail_of(json_root(doc), where);
         hint = text_of(error, "hint");
-        snprintf(client->error_code, sizeof(client->error_code), "%s", text_of(error, "code"));
+        (void)!str_copy(client->error_code, sizeof(client->error_code), text_of(error, "code")); /* too long: no code of
+                                                                                                    ours */
     }
     if (plain_detail(message, plain, sizeof plain))
         message = plain;

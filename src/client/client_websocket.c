@@ -17,6 +17,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "client/internal.h"
 #include "client/sha1.h"
 #include "codec/json/json.h"
@@ -309,9 +310,8 @@ void ws_accept_value(const char *key, char out[32])
 
     int n = snprintf(joined, sizeof(joined), "%s%s", key, magic);
     sha1(joined, (size_t)n, digest);
-    out[0] = '\0';
-    if (base64_append(&text, digest, sizeof(digest)) == 0)
-        snprintf(out, 32, "%s", text.data);
+    if (base64_append(&text, digest, sizeof(digest)) < 0 || str_copy(out, 32, text.data) < 0)
+        out[0] = '\0';
     buf_done(&text);
 }
 

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "client/tree.h"
 #include "codec/tar/tar.h"
 
@@ -80,17 +81,19 @@ static int open_parent(int root, const char *path, char name[TAR_NAME_MAX + 1])
 {
     const char *slash = strrchr(path, '/');
     size_t len = slash ? (size_t)(slash - path) : 0;
-    char directory[TAR_NAME_MAX + 1];
+    char directory[TAR_NAME_MAX + 1], whole[TAR_NAME_MAX + 1];
+    int r = str_copy(whole, sizeof(whole), path);
 
+    if (r == 0)
+        r = str_copy(name, TAR_NAME_MAX + 1, slash ? slash + 1 : path);
+    if (r < 0)
+        return r;
     memcpy(directory, path, len);
     directory[len] = '\0';
-    snprintf(name, TAR_NAME_MAX + 1, "%s", slash ? slash + 1 : path);
     int fd = open_beneath(root, directory);
     if (fd != -ENOENT)
         return fd;
-    char whole[TAR_NAME_MAX + 1];
-    snprintf(whole, sizeof(whole), "%s", path);
-    int r = make_parents(root, whole);
+    r = make_parents(root, whole);
     return r < 0 ? r : open_beneath(root, directory);
 }
 

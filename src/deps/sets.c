@@ -42,9 +42,10 @@ struct entry *entry_add(struct sets *sets, const char *key)
 {
     struct entry *entry = mem_zalloc(sizeof *entry);
 
-    if (!entry)
+    if (!entry || str_copy(entry->key, sizeof entry->key, key) < 0) {
+        mem_free(entry);
         return NULL;
-    snprintf(entry->key, sizeof entry->key, "%s", key);
+    }
     entry->next = sets->entries;
     sets->entries = entry;
     return entry;
@@ -444,14 +445,14 @@ void sets_json(const struct sets *sets, const char *org, struct json *json)
         if (org && !str_eq(entry->org, org))
             continue;
         json_object(json);
-        json_key(json, "key"), json_string(json, entry->key);
-        json_key(json, "organization_id"), json_string(json, entry->org);
-        json_key(json, "state"), json_string(json, entry->stale ? "replaced" : entry->ready ? "ready" : "building");
+        json_key_string(json, "key", entry->key);
+        json_key_string(json, "organization_id", entry->org);
+        json_key_string(json, "state", entry->stale ? "replaced" : entry->ready ? "ready" : "building");
         if (entry->ready)
-            json_key(json, "lock"), json_string(json, entry->lock);
-        json_key(json, "bytes"), json_u64(json, entry->bytes);
-        json_key(json, "users"), json_u64(json, entry->users);
-        json_key(json, "used_at"), json_i64(json, entry->used_at);
+            json_key_string(json, "lock", entry->lock);
+        json_key_u64(json, "bytes", entry->bytes);
+        json_key_u64(json, "users", entry->users);
+        json_key_i64(json, "used_at", entry->used_at);
         json_end(json);
     }
     json_end(json);

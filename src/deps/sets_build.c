@@ -312,9 +312,9 @@ static int make_dirs(struct build *b, bool rebuild, struct brig_err *err)
 static void put_bind(struct json *json, const char *source, const char *target, bool read_only)
 {
     json_object(json);
-    json_key(json, "source"), json_string(json, source);
-    json_key(json, "target"), json_string(json, target);
-    json_key(json, "read_only"), json_bool(json, read_only);
+    json_key_string(json, "source", source);
+    json_key_string(json, "target", target);
+    json_key_bool(json, "read_only", read_only);
     json_end(json);
 }
 
@@ -338,13 +338,13 @@ static int put_spec(const struct build *b, struct buf *out)
     if (str_format(root, sizeof root, "%s/%s/root", b->sets->cache_path, b->tmp) < 0)
         return -ENAMETOOLONG;
     json_object(&json);
-    json_key(&json, "network"), json_string(&json, is_offline(b) ? "none" : "packages");
-    json_key(&json, "timeout"), json_u64(&json, SET_TIMEOUT_MS / 1000 + 30);
-    json_key(&json, "limits"), json_object(&json);
-    json_key(&json, "memory"), json_string(&json, "1g");
-    json_key(&json, "pids"), json_u64(&json, 256);
+    json_key_string(&json, "network", is_offline(b) ? "none" : "packages");
+    json_key_u64(&json, "timeout", SET_TIMEOUT_MS / 1000 + 30);
+    json_key_object(&json, "limits");
+    json_key_string(&json, "memory", "1g");
+    json_key_u64(&json, "pids", 256);
     json_end(&json);
-    json_key(&json, "binds"), json_array(&json);
+    json_key_array(&json, "binds");
     put_bind(&json, root, SET_PATH, false);
     if (config->tools_find_links[0])
         put_bind(&json, config->tools_find_links, SET_WHEELS, true);

@@ -48,8 +48,10 @@ void sets_drop(struct sets *sets, const char *name)
     if (!drop)
         return;
     *drop = (struct drop){.job = {.work = drop_work, .done = drop_done}, .dir_fd = sets->options.cache_dir_fd};
-    snprintf(drop->name, sizeof drop->name, "%s", name);
-    workers_add(sets->workers, &drop->job);
+    if (str_copy(drop->name, sizeof drop->name, name) == 0)
+        workers_add(sets->workers, &drop->job);
+    else
+        mem_free(drop); /* no name that a set has */
 }
 
 /* ---- the start ------------------------------------------------------------------------------------------ */

@@ -78,12 +78,12 @@ static int put_pip(struct json *json, const char *text, struct brig_err *err)
     if (r == 0 && text)
         r = read_pip(json_root(doc), &all, &n);
     if (r == 0) {
-        json_key(json, "pip"), json_array(json);
+        json_key_array(json, "pip");
         for (size_t i = 0; i < n; i++) {
             json_object(json);
-            json_key(json, "name"), json_string(json, all[i].name);
-            json_key(json, "version"), json_string(json, all[i].version);
-            json_key(json, "sha256"), json_string(json, all[i].sha256);
+            json_key_string(json, "name", all[i].name);
+            json_key_string(json, "version", all[i].version);
+            json_key_string(json, "sha256", all[i].sha256);
             json_end(json);
         }
         json_end(json);
@@ -103,7 +103,7 @@ static int put_npm(struct json *json, const char *key, const char *text, struct 
     if (r == 0 && json_root(doc)->type != JSON_OBJECT)
         r = -EINVAL;
     if (r == 0)
-        json_key(json, key), json_raw(json, json_root(doc)->raw, json_root(doc)->raw_len);
+        json_key_raw(json, key, json_root(doc)->raw, json_root(doc)->raw_len);
     json_doc_free(doc);
     return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_INVALID, 0,
                            "npm's lock of what it installed cannot be read")
@@ -116,15 +116,15 @@ int lock_make(const struct wish *wish, const struct versions *versions, const st
     struct json json = JSON_INIT(out);
 
     json_object(&json);
-    json_key(&json, "format"), json_i64(&json, 1);
-    json_key(&json, "platform"), json_string(&json, versions->platform);
+    json_key_i64(&json, "format", 1);
+    json_key_string(&json, "platform", versions->platform);
     if (parts->pip) {
-        json_key(&json, "python"), json_string(&json, versions->python);
-        json_key(&json, "venv"), json_string(&json, wish->venv);
+        json_key_string(&json, "python", versions->python);
+        json_key_string(&json, "venv", wish->venv);
     }
     int r = put_pip(&json, parts->pip, err);
     if (r == 0 && parts->package && parts->package_lock) {
-        json_key(&json, "node"), json_string(&json, versions->node);
+        json_key_string(&json, "node", versions->node);
         r = put_npm(&json, "package", parts->package, err);
         if (r == 0)
             r = put_npm(&json, "package_lock", parts->package_lock, err);

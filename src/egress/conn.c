@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "egress/egress_priv.h"
@@ -85,7 +86,7 @@ static void finish(struct conn *conn, const char *why, bool reset)
         return;
     if (conn->announced) {
         struct policy_answer answer = {.allow = true, .rule = conn->rule};
-        snprintf(answer.why, sizeof answer.why, "%s", why);
+        str_cut(answer.why, sizeof answer.why, why);
         conn_tell(conn, GATE_CLOSED, &answer, NULL); /* out of memory: the counts have the bytes */
     }
     conn->stage = CONN_DEAD;
@@ -97,15 +98,9 @@ static void finish(struct conn *conn, const char *why, bool reset)
     loop_timer_clear(egress->loop, &conn->timer);
     side_close(conn, &conn->client, reset);
     side_close(conn, &conn->server, reset);
-    if (conn->prev)
-        conn->prev->next = conn->next;
-    else
-        slot->conns = conn->next;
-    if (conn->next)
-        conn->next->prev = conn->prev;
+    list_remove(&slot->conns, conn);
     slot->counts.open--;
     share_give(slot, SHARE_CONNECTIONS, CONN_DESCRIPTORS);
-    conn->prev = NULL;
     conn->next = egress->dead;
     egress->dead = conn;
 }
@@ -218,10 +213,7 @@ static struct conn *conn_create(struct slot *slot, int fd)
     conn->last_ns = now;
     conn->until_ns = lifetime > 0 && lifetime < UINT64_MAX / (4 * NS_PER_MS) ? now + lifetime * NS_PER_MS : UINT64_MAX;
     conn->first = BUF_INIT(EGRESS_FIRST_MAX);
-    conn->next = slot->conns;
-    if (conn->next)
-        conn->next->prev = conn;
-    slot->conns = conn;
+    list_push(&slot->conns, conn);
     slot->counts.open++;
     share_charge(slot, SHARE_CONNECTIONS, CONN_DESCRIPTORS); /* listener.c has asked */
     return conn;

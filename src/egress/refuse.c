@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "egress/egress_priv.h"
 
 #define REFUSE_NS NS_PER_SEC /* to see whether it speaks HTTP */
@@ -156,7 +157,7 @@ static void tell_late(struct conn *conn, enum policy_seen seen)
         return;
     conn->untold = false;
     conn->seen = (uint8_t)seen;
-    snprintf(answer.why, sizeof answer.why, "%s", conn->why);
+    str_cut(answer.why, sizeof answer.why, conn->why);
     conn_tell(conn, GATE_DENIED, &answer, NULL);
 }
 
@@ -192,8 +193,7 @@ void conn_fail(struct conn *conn, const char *why)
 {
     struct policy_answer answer = {.allow = true, .rule = conn->rule};
 
-    if (why)
-        snprintf(answer.why, sizeof answer.why, "%s", why);
+    str_cut(answer.why, sizeof answer.why, why);
     conn_tell(conn, GATE_FAILED, &answer, NULL);
     if (conn->plain && conn->client.fd >= 0 && !plain_answering(conn))
         explain(conn, 502, "cannot be reached", answer.why);

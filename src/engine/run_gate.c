@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "codec/json/json.h"
 #include "engine/engine_gate.h"
 #include "gate/slot_spec.h"
@@ -75,7 +76,7 @@ static void settle(struct brig_run *run)
         bool refused =
             g->failed.code == BRIG_E_USAGE || g->failed.code == BRIG_E_REFUSED || g->failed.code == BRIG_E_UNSUPPORTED;
         r->cause = refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
-        snprintf(r->detail, sizeof r->detail, "%s", g->failed.message);
+        str_cut(r->detail, sizeof r->detail, g->failed.message);
     }
     if (g->learn && learn_put_json(g->learn, &g->learned) == 0)
         r->learned = g->learned.data;
@@ -206,15 +207,11 @@ static int put_spec(const struct brig_spec *spec, struct buf *out)
     json_key(&json, "policy");
     /* brig-egress has the reader; what is no JSON object it refuses */
     json_raw(&json, spec->network, strlen(spec->network));
-    json_key(&json, "name");
-    json_string(&json, spec->network_name ? spec->network_name : "custom");
-    json_key(&json, "limits");
-    json_object(&json);
+    json_key_string(&json, "name", spec->network_name ? spec->network_name : "custom");
+    json_key_object(&json, "limits");
     for (int i = 0; i < (int)ARRAY_SIZE(limits); i++)
-        if (limits[i] > 0) {
-            json_key(&json, brig_limit_name((enum brig_limit)(BRIG_LIMIT_NET_BYTES_IN + i)));
-            json_u64(&json, limits[i]);
-        }
+        if (limits[i] > 0)
+            json_key_u64(&json, brig_limit_name((enum brig_limit)(BRIG_LIMIT_NET_BYTES_IN + i)), limits[i]);
     json_end(&json);
     json_end(&json);
     return json_finish(&json);
@@ -272,8 +269,9 @@ int run_gate_start(struct brig_run *run, const struct brig_spec *spec, const str
         if (g->fds[g->n_fds] < 0)
             return err_host(err, "duplicate a descriptor");
     }
-    snprintf(run->receipt.network.policy, sizeof run->receipt.network.policy, "%s",
-             spec->network_name ? spec->network_name : "custom");
+    if (str_copy(run->receipt.network.policy, sizeof run->receipt.network.policy,
+                 spec->network_name ? spec->network_name : "custom") < 0)
+        return err_usage(err, "network policy %.64s: the name is too long", spec->network_name);
     run->receipt.network.version = 1;
     int r = add_trust(g, err);
     if (r == 0)

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 
 #include "base/err.h"
+#include "base/str.h"
 #include "engine/engine.h"
 #include "spawner/spawner.h"
 
@@ -35,10 +36,9 @@ int engine_find_helpers(const struct brig_engine_options *options, char *out, si
     char exe[PATH_MAX], probe[PATH_MAX + 64];
 
     if (given) {
-        if (given[0] != '/' || strlen(given) >= size)
-            return err_usage(err, "helper directory %s: must be absolute", given);
-        snprintf(out, size, "%s", given);
-        return 0;
+        return given[0] == '/' && str_copy(out, size, given) == 0
+                   ? 0
+                   : err_usage(err, "helper directory %s: must be absolute", given);
     }
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     char *slash = n > 0 ? memrchr(exe, '/', (size_t)n) : NULL;
@@ -48,8 +48,8 @@ int engine_find_helpers(const struct brig_engine_options *options, char *out, si
         if (access(probe, F_OK) == 0 && (size_t)snprintf(out, size, "%s%s", exe, beside[i]) < size)
             return 0;
     }
-    snprintf(out, size, "%s", BRIG_LIBEXECDIR);
-    return 0;
+    return str_copy(out, size, BRIG_LIBEXECDIR) == 0 ? 0
+                                                     : err_usage(err, "helper directory %s: too long", BRIG_LIBEXECDIR);
 }
 
 struct exec_args {

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "engine/engine.h"
 #include "host/limits.h"
 
@@ -310,7 +311,7 @@ int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_
     run->kept[BRIG_STDERR] = BUF_INIT((size_t)limits.output);
     run->receipt.limits = limits;
     if (spec->name)
-        snprintf(run->receipt.name, sizeof run->receipt.name, "%s", spec->name);
+        (void)!str_copy(run->receipt.name, sizeof run->receipt.name, spec->name); /* check_name() knows the length */
     msg->flags = spec->flags & ~BRIG_RUN_LEARN; /* which is between us and brig-egress */
     msg->rows = spec->tty_rows;
     msg->cols = spec->tty_cols;

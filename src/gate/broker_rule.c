@@ -239,19 +239,18 @@ void broker_rule_put(const struct broker_rule *rule, struct json *json)
     char host[DNS_NAME_MAX + 16];
 
     json_object(json);
-    json_key(json, "hosts");
-    json_array(json);
+    json_key_array(json, "hosts");
     for (size_t i = 0; i < rule->n_hosts; i++)
         json_string(json, host_text(rule, i, host, sizeof host));
     json_end(json);
     switch (rule->where) {
-    case BROKER_QUERY: json_key(json, "query"), json_string(json, rule->field); break;
-    case BROKER_BASIC_USER: json_key(json, "basic"), json_string(json, "user"); break;
-    case BROKER_BASIC_PASSWORD: json_key(json, "basic"), json_string(json, "password"); break;
-    case BROKER_SIGV4: json_key(json, "kind"), json_string(json, "aws-sigv4"); break;
+    case BROKER_QUERY: json_key_string(json, "query", rule->field); break;
+    case BROKER_BASIC_USER: json_key_string(json, "basic", "user"); break;
+    case BROKER_BASIC_PASSWORD: json_key_string(json, "basic", "password"); break;
+    case BROKER_SIGV4: json_key_string(json, "kind", "aws-sigv4"); break;
     default:
-        json_key(json, "header"), json_string(json, rule->field);
-        json_key(json, "format"), json_string(json, rule->format);
+        json_key_string(json, "header", rule->field);
+        json_key_string(json, "format", rule->format);
         break;
     }
     json_end(json);

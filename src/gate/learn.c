@@ -124,7 +124,7 @@ static void end_rule(struct json *json, enum kind kind)
 
     json_end(json);
     if (protocols[kind])
-        json_key(json, "protocol"), json_string(json, protocols[kind]);
+        json_key_string(json, "protocol", protocols[kind]);
     json_end(json);
 }
 
@@ -139,10 +139,9 @@ static void put_rules(struct json *json, const struct entry *first, size_t n, en
             continue;
         if (ports == 0) {
             json_object(json);
-            json_key(json, "action"), json_string(json, "allow");
-            json_key(json, gate_addr_parse(first->name, &addr) == 0 ? "cidr" : "domain"),
-                json_string(json, first->name);
-            json_key(json, "ports"), json_array(json);
+            json_key_string(json, "action", "allow");
+            json_key_string(json, gate_addr_parse(first->name, &addr) == 0 ? "cidr" : "domain", first->name);
+            json_key_array(json, "ports");
         }
         json_u64(json, first[i].port);
         if (++ports == RULE_PORTS_MAX) {
@@ -159,8 +158,8 @@ int learn_put_json(const struct learn *learn, struct buf *out)
     struct json json = JSON_INIT(out);
 
     json_object(&json);
-    json_key(&json, "default"), json_string(&json, "deny");
-    json_key(&json, "rules"), json_array(&json);
+    json_key_string(&json, "default", "deny");
+    json_key_array(&json, "rules");
     for (size_t i = 0, n; i < learn->n; i += n) {
         for (n = 1; i + n < learn->n && str_eq(learn->entries[i].name, learn->entries[i + n].name);)
             n++;

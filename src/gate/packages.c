@@ -437,9 +437,9 @@ int packages_rules(int root_fd, const char *home, char *const *env, struct buf *
     for (size_t i = 0; i < places->n; i++) {
         const struct place *place = &places->list[i];
         json_object(&json);
-        json_key(&json, "action"), json_string(&json, "allow");
-        json_key(&json, place->is_address ? "cidr" : "domain"), json_string(&json, place->host);
-        json_key(&json, "ports"), json_array(&json);
+        json_key_string(&json, "action", "allow");
+        json_key_string(&json, place->is_address ? "cidr" : "domain", place->host);
+        json_key_array(&json, "ports");
         if (place->port == 0)
             json_u64(&json, 80), json_u64(&json, 443);
         else

@@ -176,7 +176,7 @@ static void put_list(struct json *json, const char *key, char *const *list, size
 {
     if (n == 0)
         return;
-    json_key(json, key), json_array(json);
+    json_key_array(json, key);
     for (size_t i = 0; i < n; i++)
         json_string(json, list[i]);
     json_end(json);
@@ -208,17 +208,17 @@ static void put_rule(struct json *json, const struct policy_rule *rule)
     char text[DNS_NAME_MAX + 2];
 
     json_object(json);
-    json_key(json, "action"), json_string(json, rule->allow ? "allow" : "deny");
+    json_key_string(json, "action", rule->allow ? "allow" : "deny");
     if (rule->is_cidr) {
         cidr_text(&rule->cidr, text);
-        json_key(json, "cidr"), json_string(json, text);
+        json_key_string(json, "cidr", text);
     } else {
         snprintf(text, sizeof text, "%s%s", rule->wildcard ? "*." : "", rule->name);
-        json_key(json, "domain"), json_string(json, text);
+        json_key_string(json, "domain", text);
     }
     put_ports(json, rule);
     if (rule->protocol != RULE_WEB)
-        json_key(json, "protocol"), json_string(json, rule_protocol_names[rule->protocol]);
+        json_key_string(json, "protocol", rule_protocol_names[rule->protocol]);
     put_list(json, "methods", rule->methods, rule->n_methods);
     put_list(json, "paths", rule->paths, rule->n_paths);
     json_end(json);
@@ -237,10 +237,10 @@ static void put_limits(struct json *json, const struct policy_limits *limits)
         {"connections_per_second", limits->connections_per_second},
     };
 
-    json_key(json, "limits"), json_object(json);
+    json_key_object(json, "limits");
     for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
         if (members[i].value)
-            json_key(json, members[i].key), json_u64(json, members[i].value);
+            json_key_u64(json, members[i].key, members[i].value);
     }
     if (limits->lifetime_ms)
         json_key(json, "lifetime"), json_thousandths(json, limits->lifetime_ms);
@@ -252,14 +252,14 @@ int policy_put_json(const struct policy *policy, struct buf *out)
     struct json json = JSON_INIT(out);
 
     json_object(&json);
-    json_key(&json, "default"), json_string(&json, policy->default_allow ? "allow" : "deny");
-    json_key(&json, "rules"), json_array(&json);
+    json_key_string(&json, "default", policy->default_allow ? "allow" : "deny");
+    json_key_array(&json, "rules");
     for (size_t i = 0; i < policy->n_rules; i++)
         put_rule(&json, &policy->rules[i]);
     json_end(&json);
-    json_key(&json, "tls"), json_object(&json);
-    json_key(&json, "ech"), json_string(&json, policy->ech ? "allow" : "deny");
-    json_key(&json, "no_sni"), json_string(&json, policy->no_sni ? "allow" : "deny");
+    json_key_object(&json, "tls");
+    json_key_string(&json, "ech", policy->ech ? "allow" : "deny");
+    json_key_string(&json, "no_sni", policy->no_sni ? "allow" : "deny");
     json_end(&json);
     put_limits(&json, &policy->limits);
     json_end(&json);

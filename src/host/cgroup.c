@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/parse.h"
+#include "base/str.h"
 #include "host/cgroup_parts.h"
 #include "jail/sys.h"
 
@@ -58,7 +59,8 @@ int cg_create(struct cg *cg, const struct cg_host *host, const char *name, struc
 {
     *cg = CG_INIT;
     cg->host = host;
-    snprintf(cg->name, sizeof cg->name, "%s", name);
+    if (str_copy(cg->name, sizeof cg->name, name) < 0)
+        return err_set(err, BRIG_E_HOST, ENAMETOOLONG, "cgroup %s", name);
     int fd = host->v2_fd >= 0 ? make_dir(host->v2_fd, name, err) : -1;
     if (host->v2_fd >= 0 && fd < 0)
         return fd;

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/str.h"
 #include "host/cgroup.h"
 #include "host/cgroup_parts.h"
 #include "jail/sys.h"
@@ -74,7 +75,9 @@ int cg_open(struct cg *cg, const struct cg_host *host, const char *name, bool sp
     *cg = CG_INIT;
     cg->host = host;
     cg->split = split;
-    snprintf(cg->name, sizeof cg->name, "%s", name);
+    int r = str_copy(cg->name, sizeof cg->name, name);
+    if (r < 0)
+        return r;
     cg->v2_fd = openat(host->v2_fd, name, flags);
     if (cg->v2_fd < 0)
         return -errno;

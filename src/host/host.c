@@ -56,23 +56,25 @@ static bool is_privileged(void)
 /* The template `host`: /usr, and the root's own bin, sbin, lib* as they are there: links or directories. */
 static int find_template(struct host *host, struct brig_err *err)
 {
-    static const char *const names[] = {"usr", "bin", "sbin", "lib", "lib64", "lib32", "libx32"};
+    static const char names[][8] = {"usr", "bin", "sbin", "lib", "lib64", "lib32", "libx32"};
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        char path[24];
+        char path[sizeof names + 2];
         struct stat st;
         snprintf(path, sizeof path, "/%s", names[i]);
         if (lstat(path, &st) < 0)
             continue;
         if (S_ISDIR(st.st_mode)) {
-            snprintf(host->lower_dirs[host->n_lower_dirs++], sizeof host->lower_dirs[0], "%s", names[i]);
+            str_assign(host->lower_dirs[host->n_lower_dirs], names[i]);
+            host->n_lower_dirs++;
         } else if (S_ISLNK(st.st_mode)) {
             char *target = host->root_links[host->n_root_links][1];
             ssize_t n = readlink(path, target, sizeof host->root_links[0][1] - 1);
             if (n <= 0)
                 continue;
             target[n] = '\0';
-            snprintf(host->root_links[host->n_root_links++][0], sizeof host->root_links[0][0], "%s", names[i]);
+            str_assign(host->root_links[host->n_root_links][0], names[i]);
+            host->n_root_links++;
         }
     }
     return host->n_lower_dirs > 0 ? 0

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/str.h"
 #include "host/host.h"
 #include "jail/sys.h"
 
@@ -31,7 +32,7 @@ static void login_name(uid_t uid, char *out, size_t size)
             continue;
         const char *id = strtok_r(NULL, ":", &save);
         if (name && id && strtoul(id, NULL, 10) == uid) {
-            snprintf(out, size, "%s", name);
+            (void)!str_copy(out, size, name); /* a longer name is found by no range */
             break;
         }
     }

@@ -64,7 +64,7 @@ static bool put_tools(struct request *rq, struct json *json)
         return false;
     if (!ids && !names)
         return true;
-    json_key(json, "tools"), json_array(json);
+    json_key_array(json, "tools");
     for (const struct json_value *item = ids ? ids->first : NULL; item; item = item->next)
         if (!put_tool(rq, item, json))
             return false;
@@ -87,7 +87,7 @@ static bool put_state(struct request *rq, struct json *json)
     if (state) {
         api_put(json, "state", state);
     } else if (memory || blocks) {
-        json_key(json, "state"), json_object(json);
+        json_key_object(json, "state");
         json_key(json, "memory");
         if (memory) {
             json_raw(json, memory->raw, memory->raw_len);
@@ -138,11 +138,11 @@ static bool put_name(struct request *rq, bool update, struct json *json)
     if (name)
         api_put(json, "name", name);
     else if (!update && objects_new_id("agent", id) == 0)
-        id[14] = '\0', api_put_text(json, "name", id); /* "agent-" and eight digits */
+        id[14] = '\0', json_key_string(json, "name", id); /* "agent-" and eight digits */
     if (project)
         api_put(json, "project_id", project);
     else if (header && !update)
-        api_put_text(json, "project_id", header);
+        json_key_string(json, "project_id", header);
     return true;
 }
 
@@ -216,22 +216,22 @@ static void put_secret_list(const struct request *rq, const struct object *agent
 {
     const struct json_value *secrets = json_get(agent->json, "secrets");
 
-    json_key(json, key), json_array(json);
+    json_key_array(json, key);
     for (const struct json_value *s = secrets ? secrets->first : NULL; s; s = s->next) {
         const struct json_value *name = json_get(s, "key");
         const char *text = s->key ? s->key : name && name->type == JSON_STRING ? name->string : "";
         json_object(json);
         api_put(json, "id", json_get(s, "id"));
-        api_put_text(json, "key", text);
+        json_key_string(json, "key", text);
         put_secret_value(rq, agent, text, json);
         api_put(json, "description", json_get(s, "description"));
-        api_put_text(json, "organization_id", agent->org_id);
-        api_put_text(json, "value_enc", NULL);
-        api_put_text(json, "agent_id", agent->id);
+        json_key_string(json, "organization_id", agent->org_id);
+        json_key_null(json, "value_enc");
+        json_key_string(json, "agent_id", agent->id);
         static const char *const nothing[] = {"created_by_id", "last_updated_by_id", "created_at", "updated_at"};
         for (size_t i = 0; i < ARRAY_SIZE(nothing); i++)
-            api_put_text(json, nothing[i], NULL);
-        json_key(json, "has_value"), json_bool(json, true);
+            json_key_null(json, nothing[i]);
+        json_key_bool(json, "has_value", true);
         json_end(json);
     }
     json_end(json);
@@ -248,7 +248,7 @@ static void put_memory(const struct object *agent, struct json *json)
         json_raw(json, memory->raw, memory->raw_len);
     } else {
         json_object(json);
-        json_key(json, "blocks"), json_array(json), json_end(json);
+        json_key_array(json, "blocks"), json_end(json);
         json_end(json);
     }
     json_key(json, "blocks");
@@ -262,7 +262,7 @@ static void put_agent_tools(const struct api *api, const struct object *agent, s
 {
     const struct json_value *tools = json_get(agent->json, "tools");
 
-    json_key(json, "tools"), json_array(json);
+    json_key_array(json, "tools");
     for (const struct json_value *item = tools ? tools->first : NULL; item; item = item->next) {
         const struct object *tool = item->type == JSON_STRING
                                         ? objects_find(registry_objects(api->registry), agent->org_id, item->string)
@@ -290,16 +290,16 @@ static void put_besides(const struct object *agent, const char *name, enum json_
 static void put_models(const struct object *agent, struct json *json)
 {
     if (!agent_besides(agent, "llm_config")) {
-        json_key(json, "llm_config"), json_object(json);
+        json_key_object(json, "llm_config");
         put_besides(agent, "model", JSON_STRING, "model", "\"\"", json);
-        api_put_text(json, "model_endpoint_type", "openai");
+        json_key_string(json, "model_endpoint_type", "openai");
         put_besides(agent, "context_window_limit", JSON_NUMBER, "context_window", "0", json);
         json_end(json);
     }
     if (!agent_besides(agent, "embedding_config")) {
-        json_key(json, "embedding_config"), json_object(json);
+        json_key_object(json, "embedding_config");
         put_besides(agent, "embedding", JSON_STRING, "embedding_model", "\"\"", json);
-        api_put_text(json, "embedding_endpoint_type", "openai");
+        json_key_string(json, "embedding_endpoint_type", "openai");
         put_besides(agent, "embedding_dim", JSON_NUMBER, "embedding_dim", "0", json);
         json_end(json);
     }
@@ -312,15 +312,15 @@ static void put_defaults(const struct object *agent, struct json *json)
 
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
         if (!agent_besides(agent, lists[i]))
-            json_key(json, lists[i]), json_array(json), json_end(json);
+            json_key_array(json, lists[i]), json_end(json);
     if (!agent_besides(agent, "agent_type"))
-        api_put_text(json, "agent_type", "letta_v1_agent");
+        json_key_string(json, "agent_type", "letta_v1_agent");
     if (!agent_besides(agent, "system"))
-        api_put_text(json, "system", "");
+        json_key_string(json, "system", "");
     if (!agent_besides(agent, "metadata"))
-        api_put_text(json, "metadata", NULL);
+        json_key_null(json, "metadata");
     if (!agent_besides(agent, "description"))
-        api_put_text(json, "description", NULL);
+        json_key_null(json, "description");
     put_models(agent, json);
 }
 

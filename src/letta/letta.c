@@ -25,8 +25,8 @@ static void answer_detail(struct request *rq, unsigned status, const char *detai
 
     json_object(&json);
     if (status == 422)
-        json_key(&json, "trace_id"), json_string(&json, rq->caller.request_id);
-    json_key(&json, "detail"), json_string(&json, detail);
+        json_key_string(&json, "trace_id", rq->caller.request_id);
+    json_key_string(&json, "detail", detail);
     json_end(&json);
     if (status >= 400)
         rq->api->counters.failures++;
@@ -118,9 +118,8 @@ const char *letta_user(const struct request *rq, char out[API_AUTHOR])
     const char *user = rq->x ? http_field(exchange_head(rq->x), "user_id") : NULL;
 
     /* One user per organisation, with its number: so a user_id that was made here leads back to it. */
-    if (!user || !objects_id_ok("user", user) || !rq->caller.socket)
+    if (!user || !objects_id_ok("user", user) || !rq->caller.socket || str_copy(out, API_AUTHOR, user) < 0)
         return api_author(&rq->caller, out);
-    snprintf(out, API_AUTHOR, "%s", user);
     return out;
 }
 

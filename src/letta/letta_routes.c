@@ -14,8 +14,8 @@ static void route_letta_health(struct request *rq)
     struct json json = JSON_INIT(&out);
 
     json_object(&json);
-    json_key(&json, "version"), json_string(&json, brig_version());
-    json_key(&json, "status"), json_string(&json, "ok");
+    json_key_string(&json, "version", brig_version());
+    json_key_string(&json, "status", "ok");
     json_end(&json);
     request_json(rq, 200, &json);
 }

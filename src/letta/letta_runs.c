@@ -21,7 +21,7 @@
 
 static void put_output(struct json *json, const char *key, const char *data, size_t len)
 {
-    json_key(json, key), json_array(json);
+    json_key_array(json, key);
     if (len > 0)
         json_string_n(json, data, len);
     json_end(json);
@@ -30,13 +30,11 @@ static void put_output(struct json *json, const char *key, const char *data, siz
 /* Seconds, and "+00:00": as Letta's messages have it. */
 static void put_date(struct json *json)
 {
-    time_t now = (time_t)(clock_real_ns() / (int64_t)NS_PER_SEC);
-    struct tm tm;
-    char text[64];
+    char time[CLOCK_TEXT], text[CLOCK_TEXT + 8];
 
-    if (!gmtime_r(&now, &tm) || strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S+00:00", &tm) == 0)
-        text[0] = '\0';
-    json_key(json, "date"), json_string(json, text);
+    clock_text(clock_real_ns(), 0, time);
+    snprintf(text, sizeof text, "%.19s+00:00", time);
+    json_key_string(json, "date", text);
 }
 
 /* The part that a message has twice: by itself, and as the one element of tool_returns. */
@@ -45,7 +43,7 @@ static void put_return(const struct run_result *result, struct json *json)
     json_key(json, "tool_return"),
         json_string_n(json, result->text ? result->text : "", result->text ? result->text_len : 0);
     run_put_status(json, result);
-    api_put_text(json, "tool_call_id", "null");
+    json_key_string(json, "tool_call_id", "null");
     put_output(json, "stdout", result->out[1], result->out_len[1]);
     put_output(json, "stderr", result->out[2], result->out_len[2]);
 }
@@ -56,15 +54,15 @@ static void put_message(const struct running *running, const struct run_result *
     static const char *const nothing[] = {"otid", "sender_id", "step_id", "is_err", "seq_id", "run_id"};
 
     json_object(json);
-    api_put_text(json, "id", "null");
+    json_key_string(json, "id", "null");
     put_date(json);
-    api_put_text(json, "name", name && name->type == JSON_STRING ? name->string : NULL); /* as the client gave it */
-    api_put_text(json, "message_type", "tool_return_message");
+    json_key_string(json, "name", name && name->type == JSON_STRING ? name->string : NULL); /* as the client gave it */
+    json_key_string(json, "message_type", "tool_return_message");
     for (size_t i = 0; i < ARRAY_SIZE(nothing); i++)
-        api_put_text(json, nothing[i], NULL);
+        json_key_null(json, nothing[i]);
     put_return(result, json);
-    json_key(json, "tool_returns"), json_array(json), json_object(json);
-    api_put_text(json, "type", "tool");
+    json_key_array(json, "tool_returns"), json_object(json);
+    json_key_string(json, "type", "tool");
     put_return(result, json);
     json_end(json), json_end(json);
     run_put_receipt(json, result);
@@ -75,15 +73,11 @@ static void put_result(const struct running *running UNUSED, const struct run_re
 {
     json_object(json);
     run_put_status(json, result);
-    json_key(json, "func_return");
-    if (result->ok && result->func_return)
-        json_raw(json, result->func_return, result->func_return_len);
-    else
-        json_null(json);
-    api_put_text(json, "agent_state", NULL);
+    json_key_raw(json, "func_return", result->ok ? result->func_return : NULL, result->func_return_len);
+    json_key_null(json, "agent_state");
     put_output(json, "stdout", result->out[1], result->out_len[1]);
     put_output(json, "stderr", result->out[2], result->out_len[2]);
-    api_put_text(json, "sandbox_config_fingerprint", result->fingerprint);
+    json_key_string(json, "sandbox_config_fingerprint", result->fingerprint);
     run_put_receipt(json, result);
     json_end(json);
 }

@@ -96,7 +96,7 @@ static void on_deleted(void *ctx, const struct object *agent UNUSED, const struc
     }
     snprintf(text, sizeof text, "Agent id=%.64s successfully deleted", rq->x ? rq->arg[0] : "");
     json_object(&json);
-    api_put_text(&json, "message", text);
+    json_key_string(&json, "message", text);
     json_end(&json);
     request_json(rq, 200, &json);
 }
@@ -226,7 +226,7 @@ static void put_rules(const struct object *agent, const char *tool, bool on, str
     const struct json_value *rules = agent_besides(agent, "tool_rules");
 
     json_object(json);
-    json_key(json, "tool_rules"), json_array(json);
+    json_key_array(json, "tool_rules");
     for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule;
          rule = rule->next) {
         const struct json_value *type = json_get(rule, "type"), *name = json_get(rule, "tool_name");
@@ -237,8 +237,8 @@ static void put_rules(const struct object *agent, const char *tool, bool on, str
     }
     if (on) {
         json_object(json);
-        api_put_text(json, "tool_name", tool);
-        api_put_text(json, "type", "requires_approval");
+        json_key_string(json, "tool_name", tool);
+        json_key_string(json, "type", "requires_approval");
         json_end(json);
     }
     json_end(json);

@@ -22,10 +22,10 @@ static void put_config(void *ctx UNUSED, struct json *json, const struct object 
 
     letta_put_head(json, object);
     api_put(json, "type", type);
-    api_put_text(json, "organization_id", object->org_id);
+    json_key_string(json, "organization_id", object->org_id);
     api_put(json, "config", config);
     if (type && config && config_fingerprint(type->string, object->org_id, config, fingerprint) == 0)
-        api_put_text(json, "fingerprint", fingerprint);
+        json_key_string(json, "fingerprint", fingerprint);
     json_end(json);
 }
 

@@ -150,7 +150,7 @@ static unsigned score(const struct object *object, const char *query)
     char words[1024], *save = NULL;
     unsigned sum = 0, n = 0;
 
-    snprintf(words, sizeof words, "%s", query);
+    str_cut(words, sizeof words, query);
     for (char *word = strtok_r(words, " \t\r\n,.;_-", &save); word && n < SEARCH_WORDS;
          word = strtok_r(NULL, " \t\r\n,.;_-", &save), n++) {
         sum += strcasestr(text_of(object, "name"), word) ? 4 : 0;
@@ -177,10 +177,10 @@ static void answer_hits(struct request *rq, const struct hit *hits, size_t n)
     for (size_t i = 0; i < n; i++) {
         json_object(&json);
         json_key(&json, "tool"), tool_doc_put(NULL, &json, hits[i].object);
-        api_put_text(&json, "embedded_text", NULL);
-        json_key(&json, "fts_rank"), json_u64(&json, i + 1);
-        api_put_text(&json, "vector_rank", NULL);
-        json_key(&json, "combined_score"), json_u64(&json, hits[i].score);
+        json_key_null(&json, "embedded_text");
+        json_key_u64(&json, "fts_rank", i + 1);
+        json_key_null(&json, "vector_rank");
+        json_key_u64(&json, "combined_score", hits[i].score);
         json_end(&json);
     }
     json_end(&json);

@@ -43,11 +43,11 @@ static void put_variable(void *ctx, struct json *json, const struct object *obje
     api_put(json, "key", json_get(doc, "key"));
     put_value(listing->rq, json, object);
     api_put(json, "description", json_get(doc, "description"));
-    api_put_text(json, "organization_id", object->org_id);
-    api_put_text(json, "value_enc", NULL);
+    json_key_string(json, "organization_id", object->org_id);
+    json_key_null(json, "value_enc");
     api_put(json, "sandbox_config_id", json_get(doc, "config_id"));
     const struct json_value *sealed = json_get(doc, "sealed");
-    json_key(json, "has_value"), json_bool(json, sealed && sealed->type == JSON_OBJECT);
+    json_key_bool(json, "has_value", sealed && sealed->type == JSON_OBJECT);
     json_end(json);
 }
 

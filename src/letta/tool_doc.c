@@ -138,14 +138,14 @@ static void put_metadata(const struct tool_doc *in, struct json *json)
 {
     const struct json_value *given = pick(in, "metadata_");
 
-    json_key(json, "metadata_"), json_object(json);
+    json_key_object(json, "metadata_");
     for (const struct json_value *m = given ? given->first : NULL; m; m = m->next)
         if (!str_eq(m->key, "tool_hash") && !(in->modal && str_eq(m->key, "sandbox")))
             api_put(json, m->key, m);
     if (in->hash)
-        api_put_text(json, "tool_hash", in->hash);
+        json_key_string(json, "tool_hash", in->hash);
     if (in->modal)
-        api_put_text(json, "sandbox", "modal");
+        json_key_string(json, "sandbox", "modal");
     json_end(json);
 }
 
@@ -178,9 +178,9 @@ static void put_named(const struct tool_doc *in, const struct json_value *schema
 
 static void put_hand(struct json *json, const char *name, const struct tool_hand *hand)
 {
-    json_key(json, name), json_object(json);
-    api_put_text(json, "key_id", hand->key_id ? hand->key_id : "");
-    api_put_text(json, "role", standing_name(hand->as));
+    json_key_object(json, name);
+    json_key_string(json, "key_id", hand->key_id ? hand->key_id : "");
+    json_key_string(json, "role", standing_name(hand->as));
     json_end(json);
 }
 
@@ -190,19 +190,18 @@ static void put_rest(const struct tool_doc *in, struct json *json)
                             *project = pick(in, "project_id"),
                             *maker = in->old ? json_get(in->old->json, "created_by_id") : NULL;
 
-    json_key(json, "return_char_limit");
-    json_u64(json, limit ? (uint64_t)limit->i64 : TOOL_RETURN_LIMIT);
+    json_key_u64(json, "return_char_limit", limit ? (uint64_t)limit->i64 : TOOL_RETURN_LIMIT);
     put_given(json, "pip_requirements", pick(in, "pip_requirements"));
     put_given(json, "npm_requirements", pick(in, "npm_requirements"));
     put_given(json, "default_requires_approval", pick(in, "default_requires_approval"));
-    json_key(json, "enable_parallel_execution"), json_bool(json, parallel && parallel->boolean);
+    json_key_bool(json, "enable_parallel_execution", parallel && parallel->boolean);
     if (maker)
         api_put(json, "created_by_id", maker);
     else
-        api_put_text(json, "created_by_id", in->user);
-    api_put_text(json, "last_updated_by_id", in->user);
+        json_key_string(json, "created_by_id", in->user);
+    json_key_string(json, "last_updated_by_id", in->user);
     if (in->project)
-        api_put_text(json, "project_id", in->project);
+        json_key_string(json, "project_id", in->project);
     else
         put_given(json, "project_id", project);
     put_given(json, "brig", pick(in, "brig"));
@@ -223,11 +222,11 @@ int tool_doc_build(const struct tool_doc *in, struct buf *out, struct brig_err *
         schema = json_root(derived);
     json_object(&json);
     put_named(in, schema, &json);
-    api_put_text(&json, "tool_type", "custom");
+    json_key_string(&json, "tool_type", "custom");
     if (type)
         api_put(&json, "source_type", type);
     else
-        api_put_text(&json, "source_type", "python");
+        json_key_string(&json, "source_type", "python");
     put_given(&json, "source_code", pick(in, "source_code"));
     put_given(&json, "args_json_schema", pick(in, "args_json_schema"));
     put_tags(in, &json);
@@ -260,7 +259,7 @@ int tool_doc_floating(const struct json_value *body, const char *schema, size_t 
         put_given(&json, members[i], value && value->type != JSON_NULL ? value : NULL);
     }
     if (schema)
-        json_key(&json, "json_schema"), json_raw(&json, schema, schema_len);
+        json_key_raw(&json, "json_schema", schema, schema_len);
     else
         put_given(&json, "json_schema", given && given->type != JSON_NULL ? given : NULL);
     json_end(&json);
@@ -292,13 +291,13 @@ void tool_doc_put(void *ctx UNUSED, struct json *json, const struct object *obje
     const struct json_value *ours = json_get(object->json, "brig");
 
     json_object(json);
-    api_put_text(json, "id", object->id);
+    json_key_string(json, "id", object->id);
     for (size_t i = 0; i < ARRAY_SIZE(members); i++)
         api_put(json, members[i], json_get(object->json, members[i]));
-    json_key(json, "brig"), json_object(json);
-    json_key(json, "version"), json_u64(json, object->version);
-    json_key(json, "registrant"), json_object(json);
-    api_put_text(json, "role", standing_name(tool_of(object)->registrant.as));
+    json_key_object(json, "brig");
+    json_key_u64(json, "version", object->version);
+    json_key_object(json, "registrant");
+    json_key_string(json, "role", standing_name(tool_of(object)->registrant.as));
     json_end(json);
     for (const struct json_value *m = ours ? ours->first : NULL; m; m = m->next)
         if (!str_eq(m->key, "version"))

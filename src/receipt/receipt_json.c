@@ -18,14 +18,7 @@
 
 void receipt_put_time(struct json *json, const char *key, int64_t ns)
 {
-    char text[64];
-    time_t seconds = (time_t)(ns / (int64_t)NS_PER_SEC);
-    struct tm tm;
-
-    gmtime_r(&seconds, &tm);
-    size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(text + n, sizeof text - n, ".%06" PRId64 "Z", ns % (int64_t)NS_PER_SEC / 1000);
-    json_key(json, key), json_string(json, text);
+    json_key_time(json, key, ns, 6);
 }
 
 static void put_string(struct json *json, const char *key, const char *text)
@@ -37,20 +30,12 @@ static void put_string(struct json *json, const char *key, const char *text)
 
 void receipt_put_outcome(struct json *json, const struct brig_receipt *r)
 {
-    json_key(json, "outcome"), json_object(json);
-    json_key(json, "cause"), json_string(json, brig_cause_name(r->cause));
+    json_key_object(json, "outcome");
+    json_key_string(json, "cause", brig_cause_name(r->cause));
     bool ended = r->started || r->cause == BRIG_CAUSE_EXITED;
-    json_key(json, "exit_code");
-    if (ended && r->signal == 0)
-        json_i64(json, r->exit_code);
-    else
-        json_null(json);
-    json_key(json, "signal");
-    if (r->started && r->signal)
-        json_i64(json, r->signal);
-    else
-        json_null(json);
-    json_key(json, "limits_hit"), json_array(json);
+    json_key(json, "exit_code"), ended && r->signal == 0 ? json_i64(json, r->exit_code) : json_null(json);
+    json_key(json, "signal"), r->started && r->signal ? json_i64(json, r->signal) : json_null(json);
+    json_key_array(json, "limits_hit");
     for (int i = 0; i < BRIG_LIMIT_MAX; i++)
         if (r->limits_hit & (1u << i))
             json_string(json, brig_limit_name((enum brig_limit)i));
@@ -72,12 +57,11 @@ static void put_output(struct json *json, const struct brig_receipt *r)
             json_string_n(json, data, r->output_len[i]);
         else
             json_base64(json, data, r->output_len[i]);
-        json_key(json, encodings[i]), json_string(json, text ? "utf-8" : "base64");
+        json_key_string(json, encodings[i], text ? "utf-8" : "base64");
     }
-    json_key(json, "truncated"), json_object(json);
-    for (int i = BRIG_STDOUT; i <= BRIG_STDERR; i++) {
-        json_key(json, names[i]), json_bool(json, r->truncated[i]);
-    }
+    json_key_object(json, "truncated");
+    for (int i = BRIG_STDOUT; i <= BRIG_STDERR; i++)
+        json_key_bool(json, names[i], r->truncated[i]);
     json_end(json);
 }
 
@@ -88,7 +72,7 @@ void receipt_put_limits(struct json *json, const struct brig_limits *l)
                                              l->io_read_bps,  l->io_write_bps,  l->timeout,    l->output,
                                              l->net_bytes_in, l->net_bytes_out, l->net_bps,    l->connections};
 
-    json_key(json, "limits"), json_object(json);
+    json_key_object(json, "limits");
     for (int i = 0; i < BRIG_LIMIT_MAX; i++) {
         if (values[i] == 0)
             continue;
@@ -117,23 +101,23 @@ void receipt_put_usage(struct json *json, const struct brig_usage *u)
                   {"net_in_bytes", u->net_in_bytes},
                   {"net_out_bytes", u->net_out_bytes}};
 
-    json_key(json, "usage"), json_object(json);
+    json_key_object(json, "usage");
     for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
         if (fields[i].value != BRIG_USAGE_UNKNOWN)
-            json_key(json, fields[i].name), json_u64(json, fields[i].value);
+            json_key_u64(json, fields[i].name, fields[i].value);
     json_end(json);
 }
 
 void receipt_put_protection(struct json *json, const struct brig_layer_state *layers, bool complete)
 {
-    json_key(json, "protection"), json_object(json);
-    json_key(json, "complete"), json_bool(json, complete);
-    json_key(json, "require_version"), json_u64(json, BRIG_REQUIRE_VERSION);
-    json_key(json, "layers"), json_object(json);
+    json_key_object(json, "protection");
+    json_key_bool(json, "complete", complete);
+    json_key_u64(json, "require_version", BRIG_REQUIRE_VERSION);
+    json_key_object(json, "layers");
     for (int i = 0; i < BRIG_LAYER_MAX; i++) {
         const struct brig_layer_state *layer = &layers[i];
-        json_key(json, brig_layer_name((enum brig_layer)i)), json_object(json);
-        json_key(json, "on"), json_bool(json, layer->on);
+        json_key_object(json, brig_layer_name((enum brig_layer)i));
+        json_key_bool(json, "on", layer->on);
         if (layer->abi)
             json_key(json, "abi"), json_u64(json, layer->abi);
         put_string(json, "by", layer->by);
@@ -148,43 +132,40 @@ void receipt_put_network(struct json *json, const struct brig_network *network, 
 {
     bool none = network->policy[0] == '\0' || strcmp(network->policy, "none") == 0;
 
-    json_key(json, "network"), json_object(json);
-    json_key(json, "policy"), json_string(json, none ? "none" : network->policy);
+    json_key_object(json, "network");
+    json_key_string(json, "policy", none ? "none" : network->policy);
     if (!none) {
-        json_key(json, "version"), json_u64(json, network->version);
-        json_key(json, "decisions"), json_object(json);
-        json_key(json, "allowed"), json_u64(json, network->allowed);
-        json_key(json, "denied"), json_u64(json, network->denied);
+        json_key_u64(json, "version", network->version);
+        json_key_object(json, "decisions");
+        json_key_u64(json, "allowed", network->allowed);
+        json_key_u64(json, "denied", network->denied);
         json_end(json);
     }
-    if (learned) {
-        json_key(json, "learned");
-        json_raw(json, learned, strlen(learned));
-    }
+    if (learned)
+        json_key_raw(json, "learned", learned, strlen(learned));
     json_end(json);
 }
 
 static void put_environment(struct json *json, const struct brig_receipt *r)
 {
-    json_key(json, "environment"), json_object(json);
-    for (size_t i = 0; r->env_names && r->env_names[i]; i++) {
-        json_key(json, r->env_names[i]), json_string(json, r->env_layers[i]);
-    }
+    json_key_object(json, "environment");
+    for (size_t i = 0; r->env_names && r->env_names[i]; i++)
+        json_key_string(json, r->env_names[i], r->env_layers[i]);
     json_end(json);
 }
 
 /* Output that stayed in the sandbox is counted, not shown. */
 static void put_written(struct json *json, const struct receipt_service *service)
 {
-    json_key(json, "output"), json_object(json);
-    json_key(json, "stdout"), json_u64(json, service->written[BRIG_STDOUT]);
-    json_key(json, "stderr"), json_u64(json, service->written[BRIG_STDERR]);
+    json_key_object(json, "output");
+    json_key_u64(json, "stdout", service->written[BRIG_STDOUT]);
+    json_key_u64(json, "stderr", service->written[BRIG_STDERR]);
     json_end(json);
 }
 
 static void put_tried(struct json *json, const struct receipt_service *service)
 {
-    json_key(json, "providers_tried"), json_array(json);
+    json_key_array(json, "providers_tried");
     for (size_t i = 0; service && i < service->n_tried; i++) {
         json_object(json);
         put_string(json, "provider", service->tried[i].provider);
@@ -198,13 +179,9 @@ static void put_tool(struct json *json, const struct receipt_service *service)
 {
     if (!service->tool_name)
         return;
-    json_key(json, "tool"), json_object(json);
+    json_key_object(json, "tool");
     put_string(json, "name", service->tool_name);
-    json_key(json, "version");
-    if (service->tool_version)
-        json_u64(json, service->tool_version);
-    else
-        json_null(json);
+    json_key(json, "version"), service->tool_version ? json_u64(json, service->tool_version) : json_null(json);
     json_end(json);
 }
 
@@ -213,23 +190,21 @@ static void put_result(struct json *json, const struct receipt_service *service)
 {
     static const char *const shared[] = {"hash_seed", "aslr", "stack_canary"};
 
-    if (service->result) {
-        json_key(json, "result");
-        json_raw(json, service->result, service->result_len);
-    }
+    if (service->result)
+        json_key_raw(json, "result", service->result, service->result_len);
     if (service->error_type) {
-        json_key(json, "error"), json_object(json);
-        json_key(json, "type"), json_string(json, service->error_type);
-        json_key(json, "message"), json_string(json, service->error_message ? service->error_message : "");
+        json_key_object(json, "error");
+        json_key_string(json, "type", service->error_type);
+        json_key_string(json, "message", service->error_message ? service->error_message : "");
         put_string(json, "traceback", service->traceback);
         json_end(json);
     }
     if (service->state_diff)
-        json_key(json, "agent_state"), json_raw(json, service->state_diff, strlen(service->state_diff));
-    json_key(json, "scrubbed"), json_u64(json, service->scrubbed);
+        json_key_raw(json, "agent_state", service->state_diff, strlen(service->state_diff));
+    json_key_u64(json, "scrubbed", service->scrubbed);
     if (!service->started_here)
         return;
-    json_key(json, "shared"), json_array(json);
+    json_key_array(json, "shared");
     for (size_t i = 0; service->of_zygote && i < ARRAY_SIZE(shared); i++)
         json_string(json, shared[i]);
     json_end(json);
@@ -237,7 +212,7 @@ static void put_result(struct json *json, const struct receipt_service *service)
 
 static void put_command(struct json *json, const struct brig_receipt *r)
 {
-    json_key(json, "command"), json_array(json);
+    json_key_array(json, "command");
     for (size_t i = 0; r->argv && r->argv[i]; i++)
         json_string(json, r->argv[i]);
     json_end(json);
@@ -266,20 +241,20 @@ void receipt_put(struct json *json, const struct brig_receipt *r, const struct r
     const bool tool = service && service->of_tool_room;
 
     json_object(json);
-    json_key(json, "id"), json_string(json, r->id);
+    json_key_string(json, "id", r->id);
     if (service)
         receipt_put_readers(json, service->readers);
-    json_key(json, "kind"), json_string(json, service && service->kind ? service->kind : "command");
-    json_key(json, "via"), json_string(json, service ? "daemon" : "local");
+    json_key_string(json, "kind", service && service->kind ? service->kind : "command");
+    json_key_string(json, "via", service ? "daemon" : "local");
     if (service) {
-        json_key(json, "organization_id"), json_string(json, service->organization_id);
+        json_key_string(json, "organization_id", service->organization_id);
         put_string(json, "agent_id", service->agent_id);
     }
     put_string(json, "sandbox_id", r->sandbox_id);
     put_string(json, "name", r->name);
     if (service && !tool)
-        json_key(json, "process"), json_u64(json, service->process);
-    json_key(json, "provider"), json_string(json, service ? service->provider : "local");
+        json_key_u64(json, "process", service->process);
+    json_key_string(json, "provider", service ? service->provider : "local");
     put_tried(json, service);
     if (tool) {
         put_tool(json, service);
@@ -299,14 +274,14 @@ void receipt_put(struct json *json, const struct brig_receipt *r, const struct r
     receipt_put_protection(json, r->layers, r->protection_complete);
     receipt_put_network(json, &r->network, r->learned);
     if (tool && service->environment)
-        json_key(json, "environment"), json_raw(json, service->environment, strlen(service->environment));
+        json_key_raw(json, "environment", service->environment, strlen(service->environment));
     else
         put_environment(json, r);
     receipt_put_time(json, "started_at", r->started_at_ns);
     receipt_put_time(json, "ended_at", r->ended_at_ns);
     put_string(json, "note", service ? service->note : NULL);
     if (service && service->audit_seq)
-        json_key(json, "audit_seq"), json_u64(json, service->audit_seq);
+        json_key_u64(json, "audit_seq", service->audit_seq);
     json_end(json);
 }
 

@@ -85,9 +85,7 @@ static int copy_members(const char *doc, struct buf *out)
 int store_doc_close(const char *doc, const char *cause, int64_t ended_at_ns, struct buf *out)
 {
     struct json json = JSON_INIT(out);
-    time_t seconds = (time_t)(ended_at_ns / (int64_t)NS_PER_SEC);
-    struct tm tm;
-    char date[32] = "";
+    char date[CLOCK_TEXT];
     int r = buf_append_str(out, "{");
 
     if (r == 0)
@@ -97,22 +95,16 @@ int store_doc_close(const char *doc, const char *cause, int64_t ended_at_ns, str
     if (r < 0)
         return r;
     json_object(&json);
-    json_key(&json, "cause");
-    json_string(&json, cause);
-    json_key(&json, "exit_code");
-    json_null(&json);
-    json_key(&json, "signal");
-    json_null(&json);
-    json_key(&json, "limits_hit");
-    json_array(&json);
+    json_key_string(&json, "cause", cause);
+    json_key_null(&json, "exit_code");
+    json_key_null(&json, "signal");
+    json_key_array(&json, "limits_hit");
     json_end(&json);
-    json_key(&json, "detail");
-    json_string(&json, "brigd ended while it ran");
+    json_key_string(&json, "detail", "brigd ended while it ran");
     json_end(&json);
     r = json_finish(&json);
     if (r < 0)
         return r;
-    gmtime_r(&seconds, &tm);
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &tm);
-    return buf_printf(out, ",\"ended_at\":\"%s.%06ldZ\"}", date, (long)(ended_at_ns % (int64_t)NS_PER_SEC / 1000));
+    clock_text(ended_at_ns, 6, date);
+    return buf_printf(out, ",\"ended_at\":\"%s\"}", date);
 }

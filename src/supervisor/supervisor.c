@@ -232,7 +232,7 @@ static void give_up(struct supervisor *sup, const char *how)
 {
     sup->failed = true;
     if (!sup->why[0])
-        snprintf(sup->why, sizeof sup->why, "%s", how);
+        str_cut(sup->why, sizeof sup->why, how);
 }
 
 static void on_brigd_end(struct loop_source *source, uint32_t events UNUSED)
@@ -268,7 +268,7 @@ static void on_spawner_end(struct loop_source *source, uint32_t events UNUSED)
     if (!sup->stopping)
         say("%s, and every sandbox with it", how);
     if (!sup->announced && !sup->why[0])
-        snprintf(sup->why, sizeof sup->why, "%s", how);
+        str_cut(sup->why, sizeof sup->why, how);
     /* brigd sees its socket close, writes the certificates and ends; a new pair is started then. */
     if (!sup->stopping && sup->brigd.pid == 0)
         later(sup, &sup->spawner);

@@ -15,12 +15,12 @@ static bool put_one(void *ctx, const struct approval *approval)
     struct json *json = ctx;
 
     json_object(json);
-    api_put_text(json, "run_id", approval->run_id);
-    api_put_text(json, "organization_id", approval->org_id);
-    api_put_text(json, "tool", approval->tool);
-    api_put_text(json, "agent_id", approval->agent_id[0] ? approval->agent_id : NULL);
-    api_put_text(json, "asked_by", approval->actor);
-    api_put_text(json, "arguments", approval->arguments);
+    json_key_string(json, "run_id", approval->run_id);
+    json_key_string(json, "organization_id", approval->org_id);
+    json_key_string(json, "tool", approval->tool);
+    json_key_string(json, "agent_id", approval->agent_id[0] ? approval->agent_id : NULL);
+    json_key_string(json, "asked_by", approval->actor);
+    json_key_string(json, "arguments", approval->arguments);
     api_put_time(json, "asked_at", approval->asked_at_ns);
     api_put_time(json, "expires_at", approval->expires_at_ns);
     json_end(json);

@@ -324,10 +324,8 @@ static void answer_upload(struct upload *up, const uint8_t *data, size_t len)
 
     if (up->tar) {
         json_object(&json);
-        json_key(&json, "members");
-        json_u64(&json, svc_get_u64(&in));
-        json_key(&json, "bytes");
-        json_u64(&json, svc_get_u64(&in));
+        json_key_u64(&json, "members", svc_get_u64(&in));
+        json_key_u64(&json, "bytes", svc_get_u64(&in));
         json_end(&json);
     } else {
         struct svc_entry entry = svc_get_entry(&in);

@@ -310,22 +310,17 @@ static void put_change(struct json *json, const struct svc_file_change *change)
     bool text = json_utf8_valid(change->path.data, change->path.len);
 
     json_object(json);
-    json_key(json, "type");
-    json_string(json, change_name(change->mask));
+    json_key_string(json, "type", change_name(change->mask));
     json_key(json, "path");
     if (text)
         json_string_n(json, change->path.data, change->path.len);
     else
         json_base64(json, change->path.data, change->path.len);
-    json_key(json, "path_encoding");
-    json_string(json, text ? "utf-8" : "base64");
-    json_key(json, "directory");
-    json_bool(json, change->mask & IN_ISDIR);
+    json_key_string(json, "path_encoding", text ? "utf-8" : "base64");
+    json_key_bool(json, "directory", change->mask & IN_ISDIR);
     if (change->cookie) {
-        json_key(json, "cookie");
-        json_u64(json, change->cookie);
-        json_key(json, "moved");
-        json_string(json, change->mask & IN_MOVED_FROM ? "from" : "to");
+        json_key_u64(json, "cookie", change->cookie);
+        json_key_string(json, "moved", change->mask & IN_MOVED_FROM ? "from" : "to");
     }
     json_end(json);
 }

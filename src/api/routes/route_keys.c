@@ -16,11 +16,11 @@ static void key_json(const struct object *object, struct json *json)
     const struct key *key = key_of(object);
 
     json_object(json);
-    api_put_text(json, "id", object->id);
-    api_put_text(json, "org", object->org_id);
-    api_put_text(json, "name", key->name);
-    api_put_text(json, "role", store_role_names[key->role]);
-    api_put_text(json, "hint", key->hint);
+    json_key_string(json, "id", object->id);
+    json_key_string(json, "org", object->org_id);
+    json_key_string(json, "name", key->name);
+    json_key_string(json, "role", store_role_names[key->role]);
+    json_key_string(json, "hint", key->hint);
     api_put_time(json, "created_at", object->created_at_ns);
     api_put_time(json, "expires_at", key->expires_at_ns);
     api_put_time(json, "revoked_at", key->revoked_at_ns);
@@ -50,7 +50,7 @@ static void on_key_stored(void *ctx, const struct object *object, const struct b
     } else {
         request_audit_sync(rq, "key.create", object->org_id, object->id, "ok", store_role_names[key_of(object)->role]);
         key_json(object, &json);
-        api_put_text(&json, "key", made->text);
+        json_key_string(&json, "key", made->text);
         json_end(&json);
         request_json(rq, 201, &json);
     }

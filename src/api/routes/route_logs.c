@@ -57,19 +57,15 @@ static void on_data(void *ctx, unsigned stream, uint64_t offset, const uint8_t *
 
     logs->piece.len = 0;
     json_object(&json);
-    json_key(&json, "process");
-    json_u64(&json, process_number(logs->process));
-    json_key(&json, "stream");
-    json_string(&json, stream == 1 ? "stdout" : "stderr");
-    json_key(&json, "offset");
-    json_u64(&json, offset);
+    json_key_u64(&json, "process", process_number(logs->process));
+    json_key_string(&json, "stream", stream == 1 ? "stdout" : "stderr");
+    json_key_u64(&json, "offset", offset);
     json_key(&json, "data");
     if (text)
         json_string_n(&json, data, len);
     else
         json_base64(&json, data, len);
-    json_key(&json, "encoding");
-    json_string(&json, text ? "utf-8" : "base64");
+    json_key_string(&json, "encoding", text ? "utf-8" : "base64");
     json_end(&json);
     logs->owed[stream] += len;
     if (json_finish(&json) == 0 && buf_append(&logs->piece, "\n", 1) == 0 &&

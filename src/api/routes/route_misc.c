@@ -25,14 +25,10 @@ void route_ready(struct request *rq)
     store_health(rq->api->store, &health);
     bool ready = rq->api->ready && !rq->api->draining && health.ok;
     json_object(&json);
-    json_key(&json, "ready");
-    json_bool(&json, ready);
-    json_key(&json, "store");
-    json_string(&json, health.ok ? "ok" : "failing");
-    json_key(&json, "provider");
-    json_string(&json, rq->api->ready ? "ok" : "starting");
-    json_key(&json, "draining");
-    json_bool(&json, rq->api->draining);
+    json_key_bool(&json, "ready", ready);
+    json_key_string(&json, "store", health.ok ? "ok" : "failing");
+    json_key_string(&json, "provider", rq->api->ready ? "ok" : "starting");
+    json_key_bool(&json, "draining", rq->api->draining);
     json_end(&json);
     request_json(rq, ready ? 200 : 503, &json);
 }
@@ -43,14 +39,10 @@ void route_version(struct request *rq)
     struct json json = JSON_INIT(&out);
 
     json_object(&json);
-    json_key(&json, "version");
-    json_string(&json, brig_version());
-    json_key(&json, "commit");
-    json_string(&json, brig_commit());
-    json_key(&json, "protocol");
-    json_u64(&json, brig_protocol());
-    json_key(&json, "provider");
-    json_string(&json, rq->api->provider->ops->name);
+    json_key_string(&json, "version", brig_version());
+    json_key_string(&json, "commit", brig_commit());
+    json_key_u64(&json, "protocol", brig_protocol());
+    json_key_string(&json, "provider", rq->api->provider->ops->name);
     json_end(&json);
     request_json(rq, 200, &json);
 }
@@ -70,22 +62,15 @@ void route_config_get(struct request *rq)
     struct config_row row;
 
     json_object(&json);
-    json_key(&json, "file");
-    json_string(&json, config_path(rq->api->config));
-    json_key(&json, "values");
-    json_array(&json);
+    json_key_string(&json, "file", config_path(rq->api->config));
+    json_key_array(&json, "values");
     for (size_t i = 0; config_each(rq->api->config, i, &row); i++) {
         json_object(&json);
-        json_key(&json, "section");
-        json_string(&json, row.section);
-        json_key(&json, "key");
-        json_string(&json, row.key);
-        json_key(&json, "value");
-        json_string(&json, row.value);
-        json_key(&json, "source");
-        json_string(&json, sources[row.source]);
-        json_key(&json, "reloadable");
-        json_bool(&json, row.reloadable);
+        json_key_string(&json, "section", row.section);
+        json_key_string(&json, "key", row.key);
+        json_key_string(&json, "value", row.value);
+        json_key_string(&json, "source", sources[row.source]);
+        json_key_bool(&json, "reloadable", row.reloadable);
         json_end(&json);
     }
     json_end(&json);

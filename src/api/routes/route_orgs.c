@@ -10,8 +10,8 @@
 static void org_json(struct json *json, const struct object *org)
 {
     json_object(json);
-    api_put_text(json, "id", org->id);
-    api_put_text(json, "name", org_of(org)->name);
+    json_key_string(json, "id", org->id);
+    json_key_string(json, "name", org_of(org)->name);
     api_put_time(json, "created_at", org->created_at_ns);
     json_end(json);
 }

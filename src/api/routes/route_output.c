@@ -89,8 +89,7 @@ static void put_data(struct json *json, const uint8_t *data, size_t len)
         json_string_n(json, data, len);
     else
         json_base64(json, data, len);
-    json_key(json, "encoding");
-    json_string(json, text ? "utf-8" : "base64");
+    json_key_string(json, "encoding", text ? "utf-8" : "base64");
 }
 
 static bool send_as_event(struct reader *reader, unsigned stream, uint64_t offset, const uint8_t *data, size_t len)
@@ -101,8 +100,7 @@ static bool send_as_event(struct reader *reader, unsigned stream, uint64_t offse
     reader->scratch.len = 0;
     json_object(&json);
     put_data(&json, data, len);
-    json_key(&json, "offset");
-    json_u64(&json, offset);
+    json_key_u64(&json, "offset", offset);
     json_end(&json);
     if (json_finish(&json) < 0)
         return false;
@@ -142,12 +140,9 @@ static void on_data(void *ctx, unsigned stream, uint64_t offset, const uint8_t *
 
 static void put_begin(struct reader *reader, struct json *json, const uint64_t first[3])
 {
-    json_key(json, "stdout");
-    json_u64(json, first[1]);
-    json_key(json, "stderr");
-    json_u64(json, first[2]);
-    json_key(json, "truncated");
-    json_bool(json, first[1] > reader->next[1] || first[2] > reader->next[2]);
+    json_key_u64(json, "stdout", first[1]);
+    json_key_u64(json, "stderr", first[2]);
+    json_key_bool(json, "truncated", first[1] > reader->next[1] || first[2] > reader->next[2]);
 }
 
 static void on_begin(void *ctx, const uint64_t first[3])
@@ -157,10 +152,8 @@ static void on_begin(void *ctx, const uint64_t first[3])
 
     reader->scratch.len = 0;
     json_object(&json);
-    if (reader->form == FORM_SOCKET) {
-        json_key(&json, "type");
-        json_string(&json, "begin");
-    }
+    if (reader->form == FORM_SOCKET)
+        json_key_string(&json, "type", "begin");
     put_begin(reader, &json, first);
     json_end(&json);
     memcpy(reader->next, first, sizeof reader->next);

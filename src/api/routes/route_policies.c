@@ -286,9 +286,9 @@ static void put_note(struct json *json, const struct network_choice *choice, con
     policy_judge(choice->policy, &closed, &then);
     if (then.allow)
         return;
-    json_key(json, "note");
-    json_string(json,
-                "for plain HTTP, and for hosts with a brokered secret; other TLS is not opened, and is denied there");
+    json_key_string(
+        json, "note",
+        "for plain HTTP, and for hosts with a brokered secret; other TLS is not opened, and is denied there");
 }
 
 static void answer_check(struct request *rq, const struct network_choice *choice, const struct check *check)
@@ -300,22 +300,18 @@ static void answer_check(struct request *rq, const struct network_choice *choice
     if (!choice->none)
         policy_judge(choice->policy, &check->question, &answer);
     json_object(&json);
-    json_key(&json, "allow"), json_bool(&json, answer.allow);
-    json_key(&json, "rule");
-    if (answer.rule >= 0)
-        json_i64(&json, answer.rule);
-    else
-        json_null(&json);
-    json_key(&json, "why"), json_string(&json, answer.why);
+    json_key_bool(&json, "allow", answer.allow);
+    json_key(&json, "rule"), answer.rule >= 0 ? json_i64(&json, answer.rule) : json_null(&json);
+    json_key_string(&json, "why", answer.why);
     put_note(&json, choice, check, &answer);
-    json_key(&json, "network"), json_string(&json, choice->name);
-    json_key(&json, "version"), json_u64(&json, choice->version);
+    json_key_string(&json, "network", choice->name);
+    json_key_u64(&json, "version", choice->version);
     json_key(&json, "host");
     char address[GATE_ADDR_TEXT] = "";
     if (!check->question.name)
         gate_addr_text(check->question.addr, address);
     json_string(&json, check->question.name ? check->question.name : address);
-    json_key(&json, "port"), json_u64(&json, check->question.port);
+    json_key_u64(&json, "port", check->question.port);
     json_end(&json);
     request_json(rq, 200, &json);
 }

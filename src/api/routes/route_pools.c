@@ -114,7 +114,7 @@ static void rotated(struct rotating *rotating, const struct brig_err *err)
     request_audit_sync(rq, "secret.rotate", NULL, "", err ? "failed" : "ok", "");
     json_object(&json);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        json_key(&json, names[i]), json_u64(&json, rotating->resealed[i]);
+        json_key_u64(&json, names[i], rotating->resealed[i]);
     json_end(&json);
     mem_free(rotating);
     if (err)

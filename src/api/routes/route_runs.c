@@ -346,10 +346,8 @@ static void refuse(struct oneshot *shot, const struct brig_err *err)
         AUTO_BUF struct buf out = BUF_INIT(4096);
         struct json json = JSON_INIT(&out);
         json_object(&json);
-        json_key(&json, "error");
-        json_string(&json, err->message);
-        json_key(&json, "code");
-        json_i64(&json, err->code);
+        json_key_string(&json, "error", err->message);
+        json_key_i64(&json, "code", err->code);
         json_end(&json);
         if (json_finish(&json) == 0)
             keep_receipt(shot, out.data, out.len);

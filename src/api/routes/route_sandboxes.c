@@ -348,11 +348,7 @@ void route_sandbox_stop(struct request *rq)
 
 static void put_usage(struct json *json, const char *name, uint64_t value)
 {
-    json_key(json, name);
-    if (value == BRIG_USAGE_UNKNOWN)
-        json_null(json);
-    else
-        json_u64(json, value);
+    json_key(json, name), value == BRIG_USAGE_UNKNOWN ? json_null(json) : json_u64(json, value);
 }
 
 static void on_stats(void *ctx, const struct box_stats *stats, const struct brig_err *err)
@@ -422,8 +418,7 @@ static void prune_done(struct pruning *pruning)
     if (--pruning->left > 0)
         return;
     json_object(&json);
-    json_key(&json, "sandboxes");
-    json_u64(&json, pruning->ended);
+    json_key_u64(&json, "sandboxes", pruning->ended);
     json_end(&json);
     request_json(pruning->rq, 200, &json);
     mem_free(pruning);

@@ -16,8 +16,7 @@ static void on_open(void *ctx, struct shell *shell, const struct brig_err *err)
         return;
     }
     json_object(&json);
-    json_key(&json, "number");
-    json_u64(&json, shell_number(shell));
+    json_key_u64(&json, "number", shell_number(shell));
     json_end(&json);
     request_json(rq, 201, &json);
 }

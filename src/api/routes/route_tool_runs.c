@@ -48,11 +48,11 @@ static void put_once(const struct json_value *code, const struct json_value *com
     const struct json_value *language = json_get(body, "language");
 
     json_object(json);
-    api_put_text(json, "name", command ? "command" : "code");
+    json_key_string(json, "name", command ? "command" : "code");
     if (command) {
-        api_put_text(json, "source_type", "command");
-        api_put_text(json, "source_code", "");
-        json_key(json, "brig"), json_object(json), json_key(json, "command");
+        json_key_string(json, "source_type", "command");
+        json_key_string(json, "source_code", "");
+        json_key_object(json, "brig"), json_key(json, "command");
         if (command->type == JSON_STRING) {
             json_array(json);
             json_string(json, "/bin/sh"), json_string(json, "-c"), json_string_n(json, command->string, command->len);
@@ -65,14 +65,14 @@ static void put_once(const struct json_value *code, const struct json_value *com
         if (language && language->type == JSON_STRING)
             api_put(json, "source_type", language);
         else
-            api_put_text(json, "source_type", "python");
+            json_key_string(json, "source_type", "python");
         api_put(json, "source_code", code);
         if (language && language->type == JSON_STRING && str_eq(language->string, "typescript")) { /* of a tool it
                                                                                                       cannot be found
                                                                                                       out; a snippet
                                                                                                       takes nothing */
             static const char schema[] = "{\"name\":\"code\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}";
-            json_key(json, "json_schema"), json_raw(json, schema, sizeof schema - 1);
+            json_key_raw(json, "json_schema", schema, sizeof schema - 1);
         }
     }
     static const char *const lists[] = {"pip_requirements", "npm_requirements"};

@@ -41,9 +41,9 @@ static void put_secret_info(const struct object *agent, const char *key, struct 
     for (const struct json_value *item = list ? list->first : NULL; item; item = item->next)
         if (str_eq(json_get(item, "key")->string, key)) {
             api_put(json, "id", json_get(item, "id"));
-            api_put_text(json, "key", key);
+            json_key_string(json, "key", key);
             api_put(json, "description", json_get(item, "description"));
-            api_put_text(json, "agent_id", agent->id);
+            json_key_string(json, "agent_id", agent->id);
         }
     json_end(json);
 }
@@ -82,11 +82,12 @@ static void write_secret(struct request *rq, const struct object *agent, const c
         return;
     }
     *writing = (struct secret_writing){.rq = rq, .remove = !secret};
-    snprintf(writing->agent, sizeof writing->agent, "%s", agent->id);
     snprintf(writing->key, sizeof writing->key, "%.256s", key);
-    if ((!secret || auth_may_bring(rq->api, &rq->caller, &err) == 0) &&
-        agents_set_secret(rq->api->agents, rq->caller.org_id, api_author(&rq->caller, user), agent->id, key, secret,
-                          on_secret, writing, &err) == 0)
+    if (str_copy(writing->agent, sizeof writing->agent, agent->id) < 0)
+        err_usage(&err, "agent %.64s: its id is too long", agent->id);
+    else if ((!secret || auth_may_bring(rq->api, &rq->caller, &err) == 0) &&
+             agents_set_secret(rq->api->agents, rq->caller.org_id, api_author(&rq->caller, user), agent->id, key,
+                               secret, on_secret, writing, &err) == 0)
         return;
     mem_free(writing);
     request_fail(rq, &err);
@@ -144,7 +145,7 @@ static int reveal_one(void *ctx, const char *name, const char *value, size_t len
         return -ENOMEM;
     revealing->found = true;
     json_object(revealing->json);
-    api_put_text(revealing->json, "key", name);
+    json_key_string(revealing->json, "key", name);
     json_key(revealing->json, "value"), json_string_n(revealing->json, value, len);
     json_end(revealing->json);
     return 0;
@@ -208,7 +209,7 @@ void route_variable_reveal(struct request *rq)
         return;
     }
     json_object(&json);
-    api_put_text(&json, "id", object->id);
+    json_key_string(&json, "id", object->id);
     api_put(&json, "key", json_get(object->json, "key"));
     json_key(&json, "value"), json_string_n(&json, value, len);
     json_end(&json);

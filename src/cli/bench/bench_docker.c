@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/str.h"
 #include "cli/bench/bench.h"
 
 #define START_SECONDS 30
@@ -115,8 +116,8 @@ int bench_docker_start(struct bench_docker *docker, char *reason, size_t size)
         r = start_engine(docker, reason, size);
     } else {
         const char *host = getenv("DOCKER_HOST");
-        snprintf(docker->host, sizeof(docker->host), "%s", host ? host : "unix:///var/run/docker.sock");
-        if (!answers(docker)) {
+        if (str_copy(docker->host, sizeof(docker->host), host ? host : "unix:///var/run/docker.sock") < 0 ||
+            !answers(docker)) {
             docker->host[0] = '\0'; /* nothing of ours is there */
             snprintf(reason, size, "no Docker engine answers, and none can be started (needs root and dockerd)");
             r = -ENOENT;

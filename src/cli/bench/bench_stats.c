@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "cli/bench/bench.h"
 #include "cli/cli.h"
 
@@ -56,7 +57,7 @@ struct bench_row *bench_add_row(struct bench *bench, const char *name, const cha
                               .p50 = percentile(samples, 50),
                               .p95 = percentile(samples, 95),
                               .p99 = percentile(samples, 99)};
-    snprintf(row->name, sizeof(row->name), "%s", name);
+    str_cut(row->name, sizeof(row->name), name);
     return row;
 }
 
@@ -64,7 +65,7 @@ void bench_compare(struct bench_row *row, const struct bench_row *with)
 {
     if (!row || !with)
         return;
-    snprintf(row->against, sizeof(row->against), "%s", with->name);
+    str_assign(row->against, with->name);
     row->ratio = with->p50 > 0 ? row->p50 / with->p50 : 0;
 }
 
@@ -118,7 +119,7 @@ void bench_skip(struct bench *bench, const char *name, const char *format, ...)
     if (bench->n_skips == BENCH_SKIPS)
         return;
     struct bench_skip *skip = &bench->skips[bench->n_skips++];
-    snprintf(skip->name, sizeof(skip->name), "%s", name);
+    str_cut(skip->name, sizeof(skip->name), name);
     va_list args;
     va_start(args, format);
     vsnprintf(skip->reason, sizeof(skip->reason), format, args);

@@ -146,7 +146,7 @@ static int put_body(const struct run_options *options, struct buf *out, struct b
     while (spec->env && spec->env[n_env])
         n_env++;
     json_object(&json);
-    json_key(&json, "language"), json_string(&json, options->language->language);
+    json_key_string(&json, "language", options->language->language);
     json_key(&json, "code"), json_string_n(&json, options->code.data, options->code.len);
     int r = service_put_pairs(&json, "env_vars", spec->env, n_env, err);
     json_key(&json, "timeout"), json_thousandths(&json, spec->limits.timeout > 0 ? spec->limits.timeout : TIMEOUT_MS);

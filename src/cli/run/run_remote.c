@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/str.h"
 #include "cli/attach.h"
 
 #define TIMEOUT_MS UINT64_C(300000) /* the defaults of a run, which the daemon has only for commands it waits for */
@@ -36,8 +37,7 @@ void run_put_limits(struct json *json, const struct brig_limits *l, const struct
         {l->io_write_bps, BRIG_LIMIT_IO_WRITE_BPS, false},
     };
 
-    json_key(json, "limits");
-    json_object(json);
+    json_key_object(json, "limits");
     for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
         if (limits[i].value == 0)
             continue;
@@ -55,8 +55,7 @@ static void put_require(struct json *json, uint64_t require)
 {
     if (require == 0)
         return;
-    json_key(json, "require");
-    json_array(json);
+    json_key_array(json, "require");
     if ((require & BRIG_REQUIRE_ALL) == BRIG_REQUIRE_ALL) {
         json_string(json, "all");
         require &= ~BRIG_REQUIRE_ALL;
@@ -74,22 +73,21 @@ static int put_process(struct json *json, const struct run_options *options, str
 
     while (spec->env && spec->env[n_env])
         n_env++;
-    json_key(json, "process");
-    json_object(json);
+    json_key_object(json, "process");
     int r = service_put_argv(json, spec->argv, err);
     if (r == 0)
         r = service_put_pairs(json, "env", spec->env, n_env, err);
     json_key(json, "timeout"), json_thousandths(json, spec->limits.timeout > 0 ? spec->limits.timeout : TIMEOUT_MS);
     if (options->kill_on_output) {
-        json_key(json, "output"), json_u64(json, spec->limits.output > 0 ? spec->limits.output : OUTPUT_BYTES);
-        json_key(json, "on_output_limit"), json_string(json, "kill");
+        json_key_u64(json, "output", spec->limits.output > 0 ? spec->limits.output : OUTPUT_BYTES);
+        json_key_string(json, "on_output_limit", "kill");
     }
     if (options->interactive)
-        json_key(json, "stdin_open"), json_bool(json, true);
+        json_key_bool(json, "stdin_open", true);
     if (options->tty) {
-        json_key(json, "tty"), json_bool(json, true);
-        json_key(json, "rows"), json_u64(json, spec->tty_rows);
-        json_key(json, "cols"), json_u64(json, spec->tty_cols);
+        json_key_bool(json, "tty", true);
+        json_key_u64(json, "rows", spec->tty_rows);
+        json_key_u64(json, "cols", spec->tty_cols);
     }
     json_end(json);
     return r;
@@ -101,14 +99,13 @@ static int put_spec(struct buf *out, const struct run_options *options, struct b
     struct json json = JSON_INIT(out);
 
     json_object(&json);
-    json_key(&json, "sandbox");
-    json_object(&json);
+    json_key_object(&json, "sandbox");
     service_put_text(&json, "name", spec->name);
     service_put_text(&json, "workdir", spec->workdir);
     if (spec->profile != BRIG_PROFILE_DEFAULT)
         service_put_text(&json, "profile", brig_profile_name(spec->profile));
     if (options->writable_root)
-        json_key(&json, "writable_root"), json_bool(&json, true);
+        json_key_bool(&json, "writable_root", true);
     run_put_limits(&json, &spec->limits, &options->net);
     put_require(&json, spec->require);
     net_flags_put(&options->net, &json);
@@ -128,7 +125,7 @@ static int refused(const struct json_value *receipt)
 {
     char message[256];
 
-    snprintf(message, sizeof(message), "%s", get_text(receipt, "error", "the sandbox is gone"));
+    str_cut(message, sizeof(message), get_text(receipt, "error", "the sandbox is gone"));
     int status = status_in_message(message, CLI_FAILED);
     cli_error("%s", message);
     return status;

@@ -63,9 +63,9 @@ static bool make_agent(const char *name, const struct agent_options *options, st
         return false;
     }
     json_object(&json);
-    json_key(&json, "name"), json_string(&json, name);
+    json_key_string(&json, "name", name);
     if (doc)
-        json_key(&json, "state"), json_raw(&json, json_root(doc)->raw, json_root(doc)->raw_len);
+        json_key_raw(&json, "state", json_root(doc)->raw, json_root(doc)->raw_len);
     json_end(&json);
     if (json_finish(&json) == 0)
         return true;

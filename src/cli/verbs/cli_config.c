@@ -98,18 +98,10 @@ static int put_check_json(struct buf *out, const struct config_loaded *loaded, c
     const char *note;
 
     json_object(&json);
-    json_key(&json, "ok"), json_bool(&json, !error);
-    json_key(&json, "file");
-    if (loaded && config_path(loaded)[0])
-        json_string(&json, config_path(loaded));
-    else
-        json_null(&json);
-    json_key(&json, "error");
-    if (error)
-        json_string(&json, error);
-    else
-        json_null(&json);
-    json_key(&json, "notes"), json_array(&json);
+    json_key_bool(&json, "ok", !error);
+    json_key_string(&json, "file", loaded && config_path(loaded)[0] ? config_path(loaded) : NULL);
+    json_key_string(&json, "error", error);
+    json_key_array(&json, "notes");
     for (size_t i = 0; loaded && (note = config_note(loaded, i)); i++)
         json_string(&json, note);
     json_end(&json);
@@ -164,14 +156,14 @@ static int put_show_json(struct buf *out, const struct config_loaded *loaded)
     for (size_t i = 0; config_each(loaded, i, &row); i++) {
         config_origin(loaded, i, origin, sizeof(origin));
         json_object(&json);
-        json_key(&json, "section"), json_string(&json, row.section);
-        json_key(&json, "key"), json_string(&json, row.key);
-        json_key(&json, "value"), json_string(&json, row.value);
-        json_key(&json, "source"), json_string(&json, sources[row.source]);
-        json_key(&json, "origin"), json_string(&json, origin);
-        json_key(&json, "variable"), json_string(&json, row.env);
-        json_key(&json, "reloadable"), json_bool(&json, row.reloadable);
-        json_key(&json, "help"), json_string(&json, row.help);
+        json_key_string(&json, "section", row.section);
+        json_key_string(&json, "key", row.key);
+        json_key_string(&json, "value", row.value);
+        json_key_string(&json, "source", sources[row.source]);
+        json_key_string(&json, "origin", origin);
+        json_key_string(&json, "variable", row.env);
+        json_key_bool(&json, "reloadable", row.reloadable);
+        json_key_string(&json, "help", row.help);
         json_end(&json);
     }
     json_end(&json);

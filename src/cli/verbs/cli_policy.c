@@ -203,7 +203,7 @@ static bool put_question(struct buf *body, const char *what, const char *host, u
     json_object(&json);
     service_put_text(&json, "network", is_name ? what : NULL);
     service_put_text(&json, "host", host);
-    json_key(&json, "port"), json_u64(&json, port);
+    json_key_u64(&json, "port", port);
     service_put_text(&json, "method", options->method);
     service_put_text(&json, "path", options->path);
     service_put_text(&json, "protocol", options->protocol);

@@ -58,8 +58,8 @@ static int prewarm(int argc, char **argv)
         json_root(number)->i64 < 1)
         return cli_error("%s: must be a number of 1 or more", argv[rest]);
     json_object(&json);
-    json_key(&json, "language"), json_string(&json, options.language);
-    json_key(&json, "count"), json_i64(&json, json_root(number)->i64);
+    json_key_string(&json, "language", options.language);
+    json_key_i64(&json, "count", json_root(number)->i64);
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("--lang: is not UTF-8");

@@ -69,7 +69,7 @@ static bool read_args(const char *given, struct buf *out)
 static int put_common(struct json *json, const struct tool_run_options *options, const struct buf *args,
                       struct brig_err *err)
 {
-    json_key(json, "args"), json_raw(json, args->data, args->len);
+    json_key_raw(json, "args", args->data, args->len);
     return options->env.n ? service_put_pairs(json, "env_vars", options->env.items, options->env.n, err) : 0;
 }
 
@@ -106,7 +106,7 @@ static bool make_request(const char *word, const struct tool_run_options *option
     json_object(&json);
     if (file) {
         json_key(&json, "source_code"), json_string_n(&json, source.data ? source.data : "", source.len);
-        json_key(&json, "source_type"), json_string(&json, language);
+        json_key_string(&json, "source_type", language);
         if (!str_eq(language, "python"))
             put_name(&json, word);
     }
@@ -114,7 +114,7 @@ static bool make_request(const char *word, const struct tool_run_options *option
     service_put_text(&json, "agent_id", options->agent);
     service_put_text(&json, "network", options->network);
     if (options->strict)
-        json_key(&json, "strict"), json_bool(&json, true);
+        json_key_bool(&json, "strict", true);
     int r = put_common(&json, options, &args, &err);
     json_end(&json);
     if (r < 0) {

@@ -3,6 +3,7 @@
  * cp.c: `brig cp`: files and trees into and out of a sandbox. Bytes stream; nothing is held. A file appears whole or
  * not at all on either side.
  */
+#include "base/str.h"
 #include "cli/verbs/cp.h"
 
 #include <signal.h>
@@ -65,7 +66,7 @@ bool cp_stat(const struct cp *cp, struct cp_entry *ret)
         return false;
     }
     const struct json_value *entry = doc ? json_root(doc) : NULL;
-    snprintf(ret->type, sizeof(ret->type), "%s", get_text(entry, "type", ""));
+    str_cut(ret->type, sizeof(ret->type), get_text(entry, "type", ""));
     ret->size = (uint64_t)get_i64(entry, "size", 0);
     ret->mode = (unsigned)strtoul(get_text(entry, "mode", "644"), NULL, 8);
     return true;

@@ -81,10 +81,9 @@ static bool find_place(const struct cp *cp, char *out, size_t size)
     size_t len = strlen(cp->local);
     bool inside = (stat(cp->local, &st) == 0 && S_ISDIR(st.st_mode)) || cp->local[len - 1] == '/';
     const char *name = inside ? cp_base(cp->path, base, sizeof(base)) : "";
-    int n = *name != '\0' ? snprintf(out, size, "%s%s%s", cp->local, cp->local[len - 1] == '/' ? "" : "/", name)
-                          : snprintf(out, size, "%s", cp->local);
+    const char *slash = *name == '\0' || cp->local[len - 1] == '/' ? "" : "/";
 
-    if (n < 0 || (size_t)n >= size) {
+    if (str_format(out, size, "%s%s%s", cp->local, slash, name) < 0) {
         cli_error("%s: too long", cp->local);
         return false;
     }

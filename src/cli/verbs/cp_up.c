@@ -102,7 +102,7 @@ static bool make_directory(const struct cp *cp)
     else
         json_base64(&json, cp->path, strlen(cp->path));
     service_put_text(&json, "path_encoding", text ? NULL : "base64");
-    json_key(&json, "parents"), json_bool(&json, true);
+    json_key_bool(&json, "parents", true);
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory"), false;

@@ -97,12 +97,11 @@ static void put_limits(struct json *json, const struct create_options *o)
         {"output", o->output, 0},
     };
 
-    json_key(json, "limits");
-    json_object(json);
+    json_key_object(json, "limits");
     for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
         service_put_text(json, limits[i].key, limits[i].text);
         if (limits[i].number > 0)
-            json_key(json, limits[i].key), json_u64(json, limits[i].number);
+            json_key_u64(json, limits[i].key, limits[i].number);
     }
     net_flags_put_limits(&o->net, json);
     json_end(json);
@@ -115,8 +114,7 @@ static void put_require(struct json *json, const struct words *words)
 
     if (words->n == 0)
         return;
-    json_key(json, "require");
-    json_array(json);
+    json_key_array(json, "require");
     for (size_t i = 0; i < words->n; i++) {
         for (const char *at = words->items[i]; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
             snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
@@ -134,8 +132,7 @@ static int put_binds(struct json *json, const struct words *words, struct brig_e
 
     if (words->n == 0)
         return 0;
-    json_key(json, "binds");
-    json_array(json);
+    json_key_array(json, "binds");
     for (size_t i = 0; i < words->n; i++) {
         const char *source = words->items[i], *target = strchr(source, ':'),
                    *mode = target ? strchr(target + 1, ':') : NULL;
@@ -152,7 +149,7 @@ static int put_binds(struct json *json, const struct words *words, struct brig_e
         snprintf(path, sizeof(path), "%.*s", (int)strcspn(target + 1, ":"), target + 1);
         service_put_text(json, "target", path);
         if (mode)
-            json_key(json, mode[1] == 'o' ? "overlay" : "read_only"), json_bool(json, true);
+            json_key_bool(json, mode[1] == 'o' ? "overlay" : "read_only", true);
         json_end(json);
     }
     json_end(json);
@@ -176,7 +173,7 @@ static int put_spec(struct buf *out, const struct create_options *o, struct brig
     service_put_text(&json, "idle_policy", o->idle_policy);
     service_put_text(&json, "confine", o->confine);
     if (o->writable_root)
-        json_key(&json, "writable_root"), json_bool(&json, true);
+        json_key_bool(&json, "writable_root", true);
     net_flags_put(&o->net, &json);
     put_limits(&json, o);
     put_require(&json, &o->require);

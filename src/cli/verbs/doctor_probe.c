@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "cli/net_flags.h"
@@ -199,19 +200,20 @@ static void strip(char url[URL_MAX])
         memmove(host + 3, at + 1, strlen(at + 1) + 1);
 }
 
-static void find_index(const char *const *variables, const char *path, const char *key, const char *otherwise,
-                       char out[URL_MAX])
+static int find_index(const char *const *variables, const char *path, const char *key, const char *otherwise,
+                      char out[URL_MAX], struct brig_err *err)
 {
     out[0] = '\0';
     from_file(path, key, out);
     for (; *variables; variables++) {
         const char *value = getenv(*variables);
-        if (value && value[0])
-            snprintf(out, URL_MAX, "%s", value);
+        if (value && value[0] && str_copy(out, URL_MAX, value) < 0)
+            return err_usage(err, "%s: longer than %u bytes", *variables, URL_MAX - 1);
     }
     if (!out[0])
-        snprintf(out, URL_MAX, "%s", otherwise);
+        (void)!str_copy(out, URL_MAX, otherwise);
     strip(out);
+    return 0;
 }
 
 static void tell_index(struct tool_rows *out, const char *name, const char *url, const char *text, const char *why)
@@ -235,12 +237,13 @@ static void ask_indexes(struct tool_rows *out)
     static const char *const of_pip[] = {"PIP_INDEX_URL", NULL}, *const of_npm[] = {"NPM_CONFIG_REGISTRY",
                                                                                     "npm_config_registry", NULL};
     const struct net_flags net = {.net = "packages"};
-    char pip[URL_MAX], page[URL_MAX + 8], npm[URL_MAX], policy_name[NET_NAME_MAX], why[160] = "";
+    char pip[URL_MAX] = "", page[URL_MAX + 8], npm[URL_MAX] = "", policy_name[NET_NAME_MAX], why[160] = "";
     AUTO_BUF struct buf policy = BUF_INIT(512u << 10), text = BUF_INIT(1u << 20);
     struct brig_err err = {0};
 
-    find_index(of_pip, "/etc/pip.conf", "index-url", "https://pypi.org/simple", pip);
-    find_index(of_npm, "/etc/npmrc", "registry", "https://registry.npmjs.org/", npm);
+    int r = find_index(of_pip, "/etc/pip.conf", "index-url", "https://pypi.org/simple", pip, &err);
+    if (r == 0)
+        r = find_index(of_npm, "/etc/npmrc", "registry", "https://registry.npmjs.org/", npm, &err);
     size_t len = strlen(pip);
     /* the root of an index is large */
     snprintf(page, sizeof page, "%s%spip/", pip, len > 0 && pip[len - 1] == '/' ? "" : "/");
@@ -251,7 +254,7 @@ static void ask_indexes(struct tool_rows *out)
                              .limits = {.timeout = PROBE_MS},
                              .network_name = policy_name};
     bool ran = false;
-    if (net_flags_policy(&net, &policy, policy_name, &err) < 0) {
+    if (r < 0 || net_flags_policy(&net, &policy, policy_name, &err) < 0) {
         snprintf(why, sizeof why, "%.150s", err.message);
     } else {
         spec.network = policy.data;

@@ -42,7 +42,7 @@ void tool_row_warn(struct brig_doctor_row *row, const char *fix, const char *for
     va_start(args, format);
     vsnprintf(row->state, sizeof row->state, format, args);
     va_end(args);
-    snprintf(row->fix, sizeof row->fix, "%s", fix);
+    str_cut(row->fix, sizeof row->fix, fix);
     row->on = false;
 }
 

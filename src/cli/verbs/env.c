@@ -84,8 +84,8 @@ static bool find_config(struct client *client, const char *type, char id[64])
     if (!config) {
         target.len = 0;
         json_object(&json);
-        json_key(&json, "config"), json_object(&json);
-        json_key(&json, "type"), json_string(&json, type);
+        json_key_object(&json, "config");
+        json_key_string(&json, "type", type);
         json_end(&json);
         json_end(&json);
         if (json_finish(&json) < 0 || !service_target(&target, "/v1/sandbox-config/") ||
@@ -108,7 +108,7 @@ static bool put_value(struct buf *body, const char *name, const struct env_optio
         return false;
     }
     json_object(&json);
-    json_key(&json, "key"), json_string(&json, name);
+    json_key_string(&json, "key", name);
     json_key(&json, "value"), json_string_n(&json, value->data, value->len);
     service_put_text(&json, "description", options->description);
     json_end(&json);

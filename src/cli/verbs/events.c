@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/parse.h"
+#include "base/str.h"
 #include "cli/service.h"
 
 #define AGAIN_MS 500
@@ -72,7 +74,8 @@ static int print_event(void *ctx, const char *event, const char *id, const char 
     if (r < 0)
         return r;
     watch->got = true;
-    snprintf(watch->last, sizeof(watch->last), "%s", id);
+    if (str_copy(watch->last, sizeof(watch->last), id) < 0)
+        return err_set(err, BRIG_E_HOST, EPROTO, "the id %.64s of an event", id);
     const struct json_value *root = json_root(doc);
     if (watch->json)
         status = service_say("%s", data); /* our writer leaves no newline in a JSON text */

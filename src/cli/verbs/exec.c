@@ -65,14 +65,14 @@ static int put_spec(struct buf *body, const struct exec_options *options, char *
     service_put_text(&json, "cwd", options->workdir);
     service_put_text(&json, "timeout", options->timeout);
     if (options->interactive)
-        json_key(&json, "stdin_open"), json_bool(&json, true);
+        json_key_bool(&json, "stdin_open", true);
     if (!options->background) /* nothing is lost until we have attached */
-        json_key(&json, "hold"), json_bool(&json, true);
+        json_key_bool(&json, "hold", true);
     if (options->tty) {
         run_tty_size(&rows, &cols);
-        json_key(&json, "tty"), json_bool(&json, true);
-        json_key(&json, "rows"), json_u64(&json, rows);
-        json_key(&json, "cols"), json_u64(&json, cols);
+        json_key_bool(&json, "tty", true);
+        json_key_u64(&json, "rows", rows);
+        json_key_u64(&json, "cols", cols);
     }
     env.items = calloc(options->env.n + 1, sizeof(*env.items));
     if (!env.items)

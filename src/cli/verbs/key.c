@@ -67,7 +67,7 @@ static int create(int argc, char **argv)
     service_put_text(&json, "role", options.role);
     service_put_text(&json, "expires", options.expires);
     if (options.metrics)
-        json_key(&json, "metrics"), json_bool(&json, true);
+        json_key_bool(&json, "metrics", true);
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory");

@@ -117,10 +117,8 @@ static bool put_broker(struct json *json, const char *rule)
     size_t key_len = 0;
     unsigned seen = 0;
 
-    json_key(json, "broker");
-    json_object(json);
-    json_key(json, "hosts");
-    json_array(json);
+    json_key_object(json, "broker");
+    json_key_array(json, "hosts");
     for (int pass = 0; pass < 2; pass++) {
         for (const char *at = rule; *at;) {
             if (!starts_pair(at, &key_len)) {

@@ -69,10 +69,10 @@ static uint64_t start(struct client *client, const struct shell_options *options
     json_object(&json);
     int r = service_put_argv(&json, argv, &err);
     service_put_text(&json, "cwd", options->workdir);
-    json_key(&json, "tty"), json_bool(&json, true);
-    json_key(&json, "stdin_open"), json_bool(&json, true);
-    json_key(&json, "rows"), json_u64(&json, rows);
-    json_key(&json, "cols"), json_u64(&json, cols);
+    json_key_bool(&json, "tty", true);
+    json_key_bool(&json, "stdin_open", true);
+    json_key_u64(&json, "rows", rows);
+    json_key_u64(&json, "cols", cols);
     if (r == 0)
         r = put_env(&json, &options->env, &err);
     json_end(&json);

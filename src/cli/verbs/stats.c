@@ -56,8 +56,9 @@ static bool add_box(struct boxes *boxes, const char *id, const char *name)
         return false;
     boxes->items = items;
     items[boxes->n] = (struct box){.cpu_ms = -1};
-    snprintf(items[boxes->n].id, sizeof(items->id), "%s", id);
-    snprintf(items[boxes->n].name, sizeof(items->name), "%s", name);
+    if (str_copy(items[boxes->n].id, sizeof(items->id), id) < 0)
+        return false;
+    str_cut(items[boxes->n].name, sizeof(items->name), name);
     boxes->n++;
     return true;
 }

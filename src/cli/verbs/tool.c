@@ -136,13 +136,13 @@ static void put_requirements(struct json *json, const char *key, const struct wo
 {
     if (words->n == 0)
         return;
-    json_key(json, key), json_array(json);
+    json_key_array(json, key);
     for (size_t i = 0; i < words->n; i++) {
         const char *word = words->items[i], *at = strstr(word + 1, separator);
         json_object(json);
         json_key(json, "name"), json_string_n(json, word, at ? (size_t)(at - word) : strlen(word));
         if (at)
-            json_key(json, "version"), json_string(json, at + strlen(separator));
+            json_key_string(json, "version", at + strlen(separator));
         json_end(json);
     }
     json_end(json);
@@ -169,23 +169,22 @@ static bool make_tool(const char *file, const struct tool_options *options, stru
     }
     json_object(&json);
     json_key(&json, "source_code"), json_string_n(&json, source.data ? source.data : "", source.len);
-    json_key(&json, "source_type"), json_string(&json, language);
+    json_key_string(&json, "source_type", language);
     if (options->schema)
-        json_key(&json, "json_schema"), json_raw(&json, json_root(doc)->raw, json_root(doc)->raw_len);
+        json_key_raw(&json, "json_schema", json_root(doc)->raw, json_root(doc)->raw_len);
     service_put_text(&json, "description", options->description);
     put_requirements(&json, "pip_requirements", &options->pip, "==");
     put_requirements(&json, "npm_requirements", &options->npm, "@");
     if (options->tags.n) {
-        json_key(&json, "tags");
-        json_array(&json);
+        json_key_array(&json, "tags");
         for (size_t i = 0; i < options->tags.n; i++)
             json_string(&json, options->tags.items[i]);
         json_end(&json);
     }
     if (options->approval)
-        json_key(&json, "default_requires_approval"), json_bool(&json, true);
+        json_key_bool(&json, "default_requires_approval", true);
     if (options->network) {
-        json_key(&json, "brig"), json_object(&json);
+        json_key_object(&json, "brig");
         service_put_text(&json, "network", options->network);
         json_end(&json);
     }

@@ -74,7 +74,7 @@ static int on_event(void *ctx, const char *event, const char *id UNUSED, const c
         if (!asking->how->quiet)
             cli_error("waiting for approval: brig approve %s, or brig deny %s", run, run);
     } else if (str_eq(event, "error")) {
-        snprintf(asking->error, sizeof asking->error, "%s", get_text(json_root(doc), "error", "the run was refused"));
+        str_cut(asking->error, sizeof asking->error, get_text(json_root(doc), "error", "the run was refused"));
     } else if (str_eq(event, "result")) {
         json_doc_free(asking->answer);
         asking->answer = take_ptr(&doc);
