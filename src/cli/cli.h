@@ -53,9 +53,6 @@ int cli_write(int fd, const void *data, size_t len) MUST_CHECK;
 /* Prints a buffer on stdout. Returns status, or CLI_FAILED (with a line) when it cannot be written. */
 int cli_print(const struct buf *buf, int status);
 
-/* A JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
-int cli_json_string(struct buf *buf, const char *text) MUST_CHECK;
-
 /* The value of -o: "text" is 0, "json" is 1, all else -EINVAL. */
 int cli_parse_format(const char *text);
 

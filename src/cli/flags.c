@@ -220,3 +220,20 @@ int flag_set_size(void *ctx, const struct flag *flag, const char *given, char *v
         return flag_refuse(err, given, value, "must be a size above zero: bytes, or a number with k, m, g or t");
     return 0;
 }
+
+bool flags_only(const struct flag_table *table, int argc, char **argv, void *ctx, const char *verb, int *ret_status)
+{
+    struct brig_err err;
+    int rest = 1;
+    int r = flags_parse(table, argc, argv, ctx, &rest, &err);
+
+    if (r < 0)
+        *ret_status = cli_error("%s", err.message);
+    else if (r == FLAGS_HELP)
+        *ret_status = flags_help(table);
+    else if (rest < argc)
+        *ret_status = cli_error("%.80s: %s takes no arguments", argv[rest], verb);
+    else
+        return true;
+    return false;
+}

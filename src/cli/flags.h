@@ -31,12 +31,18 @@ struct flag_table {
     int command; /* which word, counted from 1, begins a command: all from there on is the command's. 0: none */
 };
 
+/* In a flag_table. */
+#define FLAGS(rows) .flags = (rows), .n_flags = ARRAY_SIZE(rows)
+
 enum flags_result { FLAGS_DONE, FLAGS_HELP };
 
 /* Returns FLAGS_DONE, with argv put in order, flags first, and *ret_rest the index of the first word that is none;
  * FLAGS_HELP when help was asked for; or a negative errno with the message in *err. */
 int flags_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int *ret_rest,
                 struct brig_err *err) MUST_CHECK;
+/* The flags of a verb that takes no words. true: go on; false: *ret_status is the exit status. */
+bool flags_only(const struct flag_table *table, int argc, char **argv, void *ctx, const char *verb,
+                int *ret_status) MUST_CHECK;
 /* Prints the help on stdout; returns the exit status. */
 int flags_help(const struct flag_table *table);
 

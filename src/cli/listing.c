@@ -11,11 +11,11 @@
 
 const struct flag listing_names[] = {
     {"quiet", NULL, "print only names", flag_set_true, AT(quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'},
+    FLAG_TABLE(AT(json)),
 };
 const struct flag listing_ids[] = {
     {"quiet", NULL, "print only ids", flag_set_true, AT(quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'},
+    FLAG_TABLE(AT(json)),
 };
 const struct flag listing_rm[] = {
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/utf8.h"
 #include "cli/escape.h"
 
 int cli_write(int fd, const void *data, size_t len)
@@ -60,28 +59,6 @@ int cli_print(const struct buf *buf, int status)
     if (r < 0)
         return cli_error("standard output: %s", strerror(-r));
     return status;
-}
-
-int cli_json_string(struct buf *buf, const char *text)
-{
-    int r = buf_append(buf, "\"", 1);
-    size_t left = strlen(text);
-    while (r == 0 && left > 0) {
-        unsigned char c = (unsigned char)*text;
-        size_t n = utf8_sequence(text, left, NULL);
-        if (n == 0)
-            r = buf_append_str(buf, "\\ufffd");
-        else if (c == '"' || c == '\\')
-            r = buf_printf(buf, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f)
-            r = buf_printf(buf, "\\u%04x", c);
-        else
-            r = buf_append(buf, text, n);
-        n = n == 0 ? 1 : n;
-        text += n;
-        left -= n;
-    }
-    return r < 0 ? r : buf_append(buf, "\"", 1);
 }
 
 int cli_parse_format(const char *text)

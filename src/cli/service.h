@@ -33,6 +33,9 @@ void words_done(struct words *words);
 
 /* apply() of flags: -o table|json into a bool; a word into struct words; K=V into struct words. */
 int flag_set_table(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
+/* clang-format off */
+#define FLAG_TABLE(at) {NULL, "FORMAT", "table (default) or json", flag_set_table, (at), 'o'}
+/* clang-format on */
 int flag_add_word(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 int flag_add_pair(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 

@@ -88,31 +88,38 @@ static void empty(struct buf *buf)
 
 /* ---- the request ---------------------------------------------------------------------------------------- */
 
-/* Body bytes on to the server; returns how many belong to this request, or -1 when it was ended. */
-static ssize_t forward_body(struct conn *conn, const char *data, size_t len)
+/* How many of these bytes belong to the body, and whether it ends with them; -1: it is malformed. */
+static ssize_t body_length(struct http_body_reader *body, bool *done, const char *data, size_t len)
 {
-    struct plain *plain = conn->plain;
     size_t at = 0;
 
-    while (at < len && !plain->up_done) {
+    while (at < len && !*done) {
         const char *piece;
         size_t n;
-        bool end = false;
-        int took = http_body_take(&plain->up, data + at, len - at, &piece, &n, &end);
-        if (took < 0) {
-            conn_reset(conn, "the request's body is malformed");
+        int took = http_body_take(body, data + at, len - at, &piece, &n, done);
+        if (took < 0)
             return -1;
-        }
         at += (size_t)took;
-        plain->up_done = end;
         if (took == 0)
             break;
     }
-    if (side_put(conn, &conn->server, data, at) < 0) {
+    return (ssize_t)at;
+}
+
+/* Body bytes on to the server; returns how many belong to this request, or -1 when it was ended. */
+static ssize_t forward_body(struct conn *conn, const char *data, size_t len)
+{
+    ssize_t at = body_length(&conn->plain->up, &conn->plain->up_done, data, len);
+
+    if (at < 0) {
+        conn_reset(conn, "the request's body is malformed");
+        return -1;
+    }
+    if (side_put(conn, &conn->server, data, (size_t)at) < 0) {
         conn_fail(conn, "it closed the connection");
         return -1;
     }
-    return (ssize_t)at;
+    return at;
 }
 
 /* What follows is not HTTP any more, and may be anything. */
@@ -309,27 +316,16 @@ void plain_client(struct conn *conn, const char *data, size_t len)
 /* How many of these bytes belong to the response's body; -1 when it was ended. */
 static ssize_t measure_body(struct conn *conn, const char *data, size_t len)
 {
-    struct plain *plain = conn->plain;
-    size_t at = 0;
+    ssize_t at = body_length(&conn->plain->down, &conn->plain->down_done, data, len);
 
-    while (at < len && !plain->down_done) {
-        const char *piece;
-        size_t n;
-        bool end = false;
-        int took = http_body_take(&plain->down, data + at, len - at, &piece, &n, &end);
-        if (took < 0) {
-            conn_reset(conn, "the response's body is malformed");
-            return -1;
-        }
-        at += (size_t)took;
-        plain->down_done = end;
-        if (took == 0)
-            break;
+    if (at < 0) {
+        conn_reset(conn, "the response's body is malformed");
+        return -1;
     }
     /* Bytes that answer nothing: nothing after them could be told from them. */
-    if (at < len)
-        plain->last = true;
-    return (ssize_t)at;
+    if ((size_t)at < len)
+        conn->plain->last = true;
+    return at;
 }
 
 static void to_client(struct conn *conn, const char *data, size_t len)

@@ -225,22 +225,28 @@ static bool empty_pipe(struct conn *conn, struct side *to, size_t left)
     return !failed;
 }
 
+/* Whether reading from a side came to bytes; errno says why it did not. */
+static bool came(struct conn *conn, struct side *from, ssize_t n)
+{
+    bool in = from == &conn->server;
+
+    if (n > 0)
+        budget_charge(conn, in, (size_t)n);
+    else if (n == 0)
+        at_eof(conn, from);
+    else if (errno != EAGAIN && errno != EINTR)
+        conn_reset(conn, in ? "reset by the server" : "reset by the client");
+    return n > 0;
+}
+
 /* As move(), for a side that has filled a whole chunk before. */
 static bool move_pages(struct conn *conn, struct side *from, size_t room)
 {
     bool in = from == &conn->server;
     ssize_t n = splice(from->fd, NULL, conn->slot->egress->pipe[1], NULL, room, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 
-    if (n < 0) {
-        if (errno != EAGAIN && errno != EINTR)
-            conn_reset(conn, in ? "reset by the server" : "reset by the client");
+    if (!came(conn, from, n))
         return false;
-    }
-    if (n == 0) {
-        at_eof(conn, from);
-        return false;
-    }
-    budget_charge(conn, in, (size_t)n);
     from->bulk = (size_t)n >= BULK_MIN;
     if (!empty_pipe(conn, other(conn, from), (size_t)n))
         lost(conn, in);
@@ -285,16 +291,8 @@ static bool move(struct conn *conn, struct side *from)
     if (from->bulk)
         return move_pages(conn, from, room);
     ssize_t n = recv(from->fd, chunk, room, MSG_DONTWAIT);
-    if (n < 0) {
-        if (errno != EAGAIN && errno != EINTR)
-            conn_reset(conn, in ? "reset by the server" : "reset by the client");
+    if (!came(conn, from, n))
         return false;
-    }
-    if (n == 0) {
-        at_eof(conn, from);
-        return false;
-    }
-    budget_charge(conn, in, (size_t)n);
     from->bulk = (size_t)n >= BULK_MIN && conn->slot->egress->pipe[0] >= 0 && !conn->plain && !conn->looking;
     if (conn->looking && !in)
         hold_back(conn, chunk, (size_t)n);

@@ -11,6 +11,7 @@
 #include "cli/bench/bench.h"
 #include "cli/cli.h"
 #include "cli/flags.h"
+#include "codec/json/json.h"
 
 static int bench_main(int argc, char **argv);
 
@@ -21,30 +22,18 @@ const struct cli_verb cli_verb_bench = {
 };
 
 static const struct flag bench_flags[] = {
-    {.name = "runs",
-     .value = "N",
-     .help = "runs of each (default 200)",
-     .apply = flag_set_count,
-     .field = offsetof(struct bench, runs)},
-    {.name = "only",
-     .value = "GROUP",
-     .help = "standalone, library, burst, python, memory or throughput",
-     .apply = flag_set_text,
-     .field = offsetof(struct bench, only)},
-    {.letter = 'o',
-     .value = "FORMAT",
-     .help = "text (default) or json",
-     .apply = flag_set_format,
-     .field = offsetof(struct bench, json)},
-    {.name = "loop", .value = "NAME", .apply = flag_set_text, .field = offsetof(struct bench, loop)},
+    {"runs", "N", "runs of each (default 200)", flag_set_count, offsetof(struct bench, runs), 0},
+    {"only", "GROUP", "standalone, library, burst, python, memory or throughput", flag_set_text,
+     offsetof(struct bench, only), 0},
+    {NULL, "FORMAT", "text (default) or json", flag_set_format, offsetof(struct bench, json), 'o'},
+    {"loop", "NAME", NULL, flag_set_text, offsetof(struct bench, loop), 0},
 };
 
 static const struct flag_table bench_table = {
     .usage = "brig bench [--runs N] [--only GROUP] [-o FORMAT]",
     .purpose = "Measures sandboxes on this machine: p50, p95 and p99, and ratios from one run, interleaved.\n"
                "Peers that are not installed are skipped by name. Exit status: 1 when a promise is not kept.",
-    .flags = bench_flags,
-    .n_flags = ARRAY_SIZE(bench_flags),
+    FLAGS(bench_flags),
 };
 
 static const struct {
@@ -78,71 +67,63 @@ static int put_text(struct buf *out, const struct bench *bench)
     return r;
 }
 
-static int put_json_row(struct buf *out, const struct bench_row *row)
+static void put_number(struct json *json, const char *name, int digits, double value)
 {
-    int r = buf_append_str(out, "{\"name\":");
-    if (r == 0)
-        r = cli_json_string(out, row->name);
-    if (r == 0)
-        r = buf_printf(out, ",\"unit\":\"%s\",\"runs\":%zu,\"p50\":%.3f,\"p95\":%.3f,\"p99\":%.3f", row->unit, row->n,
-                       row->p50, row->p95, row->p99);
-    if (r == 0 && row->against[0] != '\0') {
-        r = buf_append_str(out, ",\"against\":");
-        if (r == 0)
-            r = cli_json_string(out, row->against);
-        if (r == 0)
-            r = buf_printf(out, ",\"ratio\":%.4f", row->ratio);
-    }
-    if (r == 0 && row->bound > 0)
-        r = buf_printf(out, ",\"%s\":%g,\"kept\":%s", row->at_least ? "at_least" : "at_most", row->bound,
-                       bench_row_met(row) ? "true" : "false");
-    return r < 0 ? r : buf_append(out, "}", 1);
+    char text[64];
+    int len = snprintf(text, sizeof(text), "%.*f", digits, value);
+
+    json_key_raw(json, name, text, (size_t)len);
 }
 
-static int put_json_head(struct buf *out, const struct bench *bench)
+static void put_json_row(struct json *json, const struct bench_row *row)
 {
-    struct utsname host;
-    if (uname(&host) < 0)
-        return -errno;
-    int r = buf_append_str(out, "{\"version\":");
-    if (r == 0)
-        r = cli_json_string(out, brig_version());
-    if (r == 0)
-        r = buf_append_str(out, ",\"commit\":");
-    if (r == 0)
-        r = cli_json_string(out, brig_commit());
-    if (r == 0)
-        r = buf_append_str(out, ",\"kernel\":");
-    if (r == 0)
-        r = cli_json_string(out, host.release);
-    return r < 0
-               ? r
-               : buf_printf(out, ",\"cpus\":%ld,\"root\":%s,\"runs\":%llu,\"results\":[", sysconf(_SC_NPROCESSORS_ONLN),
-                            geteuid() == 0 ? "true" : "false", (unsigned long long)bench->runs);
+    json_object(json);
+    json_key_string(json, "name", row->name);
+    json_key_string(json, "unit", row->unit);
+    json_key_u64(json, "runs", row->n);
+    put_number(json, "p50", 3, row->p50);
+    put_number(json, "p95", 3, row->p95);
+    put_number(json, "p99", 3, row->p99);
+    if (row->against[0] != '\0') {
+        json_key_string(json, "against", row->against);
+        put_number(json, "ratio", 4, row->ratio);
+    }
+    if (row->bound > 0) {
+        put_number(json, row->at_least ? "at_least" : "at_most", 4, row->bound);
+        json_key_bool(json, "kept", bench_row_met(row));
+    }
+    json_end(json);
 }
 
 static int put_json(struct buf *out, const struct bench *bench)
 {
-    int r = put_json_head(out, bench);
-    for (size_t i = 0; r == 0 && i < bench->n_rows; i++) {
-        r = i > 0 ? buf_append(out, ",", 1) : 0;
-        if (r == 0)
-            r = put_json_row(out, &bench->rows[i]);
+    struct json json = JSON_INIT(out);
+    struct utsname host;
+
+    if (uname(&host) < 0)
+        return -errno;
+    json_object(&json);
+    json_key_string(&json, "version", brig_version());
+    json_key_string(&json, "commit", brig_commit());
+    json_key_string(&json, "kernel", host.release);
+    json_key_i64(&json, "cpus", sysconf(_SC_NPROCESSORS_ONLN));
+    json_key_bool(&json, "root", geteuid() == 0);
+    json_key_u64(&json, "runs", bench->runs);
+    json_key_array(&json, "results");
+    for (size_t i = 0; i < bench->n_rows; i++)
+        put_json_row(&json, &bench->rows[i]);
+    json_end(&json);
+    json_key_array(&json, "skipped");
+    for (size_t i = 0; i < bench->n_skips; i++) {
+        json_object(&json);
+        json_key_string(&json, "name", bench->skips[i].name);
+        json_key_string(&json, "reason", bench->skips[i].reason);
+        json_end(&json);
     }
-    if (r == 0)
-        r = buf_append_str(out, "],\"skipped\":[");
-    for (size_t i = 0; r == 0 && i < bench->n_skips; i++) {
-        r = buf_printf(out, "%s{\"name\":", i > 0 ? "," : "");
-        if (r == 0)
-            r = cli_json_string(out, bench->skips[i].name);
-        if (r == 0)
-            r = buf_append_str(out, ",\"reason\":");
-        if (r == 0)
-            r = cli_json_string(out, bench->skips[i].reason);
-        if (r == 0)
-            r = buf_append(out, "}", 1);
-    }
-    return r < 0 ? r : buf_append_str(out, "]}\n");
+    json_end(&json);
+    json_end(&json);
+    int r = json_finish(&json);
+    return r < 0 ? r : buf_append(out, "\n", 1);
 }
 
 static bool is_group(const char *name)
@@ -180,15 +161,9 @@ static int report(const struct bench *bench)
 static int bench_main(int argc, char **argv)
 {
     static struct bench bench = {.runs = 200};
-    struct brig_err err;
-    int rest = 1;
-    int r = flags_parse(&bench_table, argc, argv, &bench, &rest, &err);
-    if (r < 0)
-        return cli_error("%s", err.message);
-    if (r == FLAGS_HELP)
-        return flags_help(&bench_table);
-    if (rest < argc)
-        return cli_error("%.80s: bench takes no arguments", argv[rest]);
+    int status;
+    if (!flags_only(&bench_table, argc, argv, &bench, "bench", &status))
+        return status;
     if (bench.loop)
         return bench_loop_main(bench.loop);
     if (bench.only && !is_group(bench.only))

@@ -66,8 +66,7 @@ static const struct flag_table run_table = {
         "There is no network but what --net, --policy and --allow open; --net learn prints the policy CMD needs.\n"
         "With --lang the text of FILE (- is stdin) is run by that interpreter; without -i its stdin is empty.\n"
         "SIZE: bytes, or a number with k, m, g or t. TIME: seconds, or a number with ms, s, m or h.",
-    .flags = run_flags,
-    .n_flags = ARRAY_SIZE(run_flags),
+    FLAGS(run_flags),
     .command = 1,
 };
 

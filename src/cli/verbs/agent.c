@@ -20,30 +20,23 @@ struct agent_options {
     bool json, quiet;
 };
 #define AT(field) offsetof(struct agent_options, field)
-#define FORMAT                                                                   \
-    {                                                                            \
-        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o' \
-    }
 
 static const struct flag add_flags[] = {
     {"state", "FILE", "its state as JSON, such as {\"memory\": {\"blocks\": [...]}}; - is stdin", flag_set_text,
      AT(state), 0},
     {"quiet", NULL, "print only the id", flag_set_true, AT(quiet), 'q'},
-    FORMAT,
+    FLAG_TABLE(AT(json)),
 };
 static const struct flag_table add_table = {.usage = "brig agent add [--state FILE] NAME",
                                             .purpose =
                                                 "Makes an agent. Its variables are set with `brig env set --agent`.",
-                                            .flags = add_flags,
-                                            .n_flags = ARRAY_SIZE(add_flags)};
+                                            FLAGS(add_flags)};
 static const struct flag_table show_table = {.usage = "brig agent show ID",
                                              .purpose = "Prints an agent, without values of its variables.",
                                              .flags = NULL,
                                              .n_flags = 0};
-static const struct flag_table rm_table = {.usage = "brig agent rm [-q] ID...",
-                                           .purpose = "Removes agents.",
-                                           .flags = listing_rm,
-                                           .n_flags = ARRAY_SIZE(listing_rm)};
+static const struct flag_table rm_table = {
+    .usage = "brig agent rm [-q] ID...", .purpose = "Removes agents.", FLAGS(listing_rm)};
 static const struct flag_table attach_table = {.usage = "brig agent attach|detach AGENT-ID TOOL",
                                                .purpose = "Gives an agent a tool (its name or id), or takes it away.",
                                                .flags = NULL,

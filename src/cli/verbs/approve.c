@@ -25,12 +25,10 @@ static const struct flag decide_flags[] = {
 static const struct flag_table approve_table = {.usage = "brig approve [--reason TEXT] [RUN-ID...]",
                                                 .purpose =
                                                     "Lets runs go on that wait for a yes. Without an id: lists them.",
-                                                .flags = decide_flags,
-                                                .n_flags = ARRAY_SIZE(decide_flags)};
+                                                FLAGS(decide_flags)};
 static const struct flag_table deny_table = {.usage = "brig deny [--reason TEXT] RUN-ID...",
                                              .purpose = "Refuses runs that wait for a yes: nothing of them runs.",
-                                             .flags = decide_flags,
-                                             .n_flags = ARRAY_SIZE(decide_flags)};
+                                             FLAGS(decide_flags)};
 
 static const struct listing waiting = {
     .path = "/v1/approvals",

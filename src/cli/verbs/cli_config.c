@@ -37,16 +37,10 @@ static int set_format(void *ctx, const struct flag *flag, const char *given, cha
 }
 
 static const struct flag config_flags[] = {
-    {.name = "config",
-     .value = "FILE",
-     .help = "the file (default: BRIG_CONFIG, ./config/config.toml, ~/.config/brig/config.toml, /etc/brig/config.toml)",
-     .apply = flag_set_text,
-     .field = offsetof(struct config_options, config)},
-    {.letter = 'o',
-     .value = "FORMAT",
-     .help = "table (default) or json",
-     .apply = set_format,
-     .field = offsetof(struct config_options, json)},
+    {"config", "FILE",
+     "the file (default: BRIG_CONFIG, ./config/config.toml, ~/.config/brig/config.toml, /etc/brig/config.toml)",
+     flag_set_text, offsetof(struct config_options, config), 0},
+    {NULL, "FORMAT", "table (default) or json", set_format, offsetof(struct config_options, json), 'o'},
 };
 
 static const struct flag_table check_table = {
@@ -56,8 +50,7 @@ static const struct flag_table check_table = {
         "files and\n"
         "directories that it needs as the user that will open them; asks no database server.\n"
         "Exit status: 0 it is right, 1 it is not.",
-    .flags = config_flags,
-    .n_flags = ARRAY_SIZE(config_flags),
+    FLAGS(config_flags),
 };
 
 static const struct flag_table sample_table = {
@@ -73,8 +66,7 @@ static const struct flag_table show_table = {
     .purpose =
         "Shows every setting with its value and where that came from: a line of the file, a variable, or the default.\n"
         "Passwords are not shown.",
-    .flags = config_flags,
-    .n_flags = ARRAY_SIZE(config_flags),
+    FLAGS(config_flags),
 };
 
 /* ---- check ------------------------------------------------------------------------------------------ */

@@ -28,14 +28,10 @@ struct policy_options {
 };
 
 #define AT(field) offsetof(struct policy_options, field)
-#define FORMAT                                                                   \
-    {                                                                            \
-        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o' \
-    }
 
 static const struct flag set_flags[] = {
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
-    FORMAT,
+    FLAG_TABLE(AT(json)),
 };
 static const struct flag show_flags[] = {
     {NULL, "FORMAT", "json: with version and times", flag_set_table, AT(json), 'o'},
@@ -46,7 +42,7 @@ static const struct flag check_flags[] = {
     {"protocol", "WHAT", "tls, http or tcp (default: whether any would do)", flag_set_text, AT(protocol), 0},
     {"address", "IP", "what the name resolves to", flag_set_text, AT(address), 0},
     {"quiet", NULL, "only the exit status", flag_set_true, AT(quiet), 'q'},
-    FORMAT,
+    FLAG_TABLE(AT(json)),
 };
 
 static const struct flag_table set_table = {
@@ -55,20 +51,17 @@ static const struct flag_table set_table = {
         "Makes a policy, or replaces it: sandboxes that use it by name follow at once, and connections it forbids are "
         "cut.\n\n"
         "  echo '{\"rules\": [{\"action\": \"allow\", \"domain\": \"api.example.com\"}]}' | brig policy set web -",
-    .flags = set_flags,
-    .n_flags = ARRAY_SIZE(set_flags),
+    FLAGS(set_flags),
 };
 static const struct flag_table show_table = {
     .usage = "brig policy show [-o json] NAME",
     .purpose = "Prints a policy, or a preset, with everything written out: what `brig policy set` takes.",
-    .flags = show_flags,
-    .n_flags = ARRAY_SIZE(show_flags),
+    FLAGS(show_flags),
 };
 static const struct flag_table rm_table = {
     .usage = "brig policy rm [-q] NAME...",
     .purpose = "Removes policies. Sandboxes that run with one keep what it said last.",
-    .flags = listing_rm,
-    .n_flags = ARRAY_SIZE(listing_rm),
+    FLAGS(listing_rm),
 };
 static const struct flag_table check_table = {
     .usage = "brig policy check NAME|FILE|- HOST[:PORT] [flags]",
@@ -79,8 +72,7 @@ static const struct flag_table check_table = {
         "denied.\n\n"
         "  brig policy check packages pypi.org:443\n"
         "  brig policy check ./web.json api.example.com --method GET --path /v1/models",
-    .flags = check_flags,
-    .n_flags = ARRAY_SIZE(check_flags),
+    FLAGS(check_flags),
 };
 
 /* ---- files -------------------------------------------------------------------------------------------- */

@@ -19,8 +19,7 @@ static const struct flag prewarm_flags[] = {
 };
 static const struct flag_table prewarm_table = {.usage = "brig pool prewarm [--lang LANGUAGE] COUNT",
                                                 .purpose = "Has so many ready, until they are unused for a minute.",
-                                                .flags = prewarm_flags,
-                                                .n_flags = ARRAY_SIZE(prewarm_flags)};
+                                                FLAGS(prewarm_flags)};
 
 static int put_language(struct buf *out, const struct json_value *pool)
 {

@@ -37,8 +37,7 @@ static const struct flag_table run_table = {
         "Exit status: 0, 1 when\n"
         "the tool failed, otherwise as of `brig run`.\n\n"
         "  brig tool run examples/weather.py --args '{\"city\": \"Oslo\"}'",
-    .flags = run_flags,
-    .n_flags = ARRAY_SIZE(run_flags),
+    FLAGS(run_flags),
 };
 
 /* ---- the request -------------------------------------------------------------------------------------- */

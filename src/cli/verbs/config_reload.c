@@ -9,7 +9,7 @@ struct reload_options {
 };
 
 static const struct flag reload_flags[] = {
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct reload_options, json), 'o'},
+    FLAG_TABLE(offsetof(struct reload_options, json)),
 };
 
 static const struct flag_table reload_table = {
@@ -17,8 +17,7 @@ static const struct flag_table reload_table = {
     .purpose =
         "Makes the daemon read its configuration again. It is checked first, and swapped as a whole or not at all.\n"
         "Keys that need a restart are named.",
-    .flags = reload_flags,
-    .n_flags = ARRAY_SIZE(reload_flags),
+    FLAGS(reload_flags),
 };
 
 int cli_config_reload(int argc, char **argv)

@@ -38,8 +38,7 @@ static const struct flag_table cp_table = {
                "  brig cp build:dist ./dist\n"
                "  brig cp build:result.json - | jq .\n"
                "  tar cz . | brig cp --tar - build:/workspace",
-    .flags = cp_flags,
-    .n_flags = ARRAY_SIZE(cp_flags),
+    FLAGS(cp_flags),
 };
 
 /* SANDBOX:PATH, as against ./a:b or /a:b. */

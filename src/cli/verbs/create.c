@@ -63,7 +63,7 @@ static const struct flag create_flags[] = {
     {"idempotency-key", "KEY", "the same key and flags again answer the first sandbox", flag_set_text,
      AT(idempotency), 0},
     {"quiet", NULL, "print only its id", flag_set_true, AT(quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'},
+    FLAG_TABLE(AT(json)),
 };
 /* clang-format on */
 
@@ -74,8 +74,7 @@ static const struct flag_table create_table = {
                "  id=$(brig create -q)\n"
                "  brig create --name build -m 2g -c 2 --timeout 1h --metadata team=web\n"
                "  brig create --allow api.example.com --secret API_KEY",
-    .flags = create_flags,
-    .n_flags = ARRAY_SIZE(create_flags),
+    FLAGS(create_flags),
 };
 
 static void put_limits(struct json *json, const struct create_options *o)

@@ -13,6 +13,7 @@
 #include "cli/escape.h"
 #include "cli/flags.h"
 #include "cli/verbs/doctor.h"
+#include "codec/json/json.h"
 #include "config/config.h"
 
 static int doctor_main(int argc, char **argv);
@@ -30,15 +31,10 @@ struct doctor_options {
 };
 
 static const struct flag doctor_flags[] = {
-    {.name = "tools",
-     .help = "also what tools need: interpreters, installers, package indexes (they are asked), directories, keys",
-     .apply = flag_set_true,
-     .field = offsetof(struct doctor_options, tools)},
-    {.letter = 'o',
-     .value = "FORMAT",
-     .help = "text (default) or json",
-     .apply = flag_set_format,
-     .field = offsetof(struct doctor_options, json)},
+    {"tools", NULL,
+     "also what tools need: interpreters, installers, package indexes (they are asked), directories, keys",
+     flag_set_true, offsetof(struct doctor_options, tools), 0},
+    {NULL, "FORMAT", "text (default) or json", flag_set_format, offsetof(struct doctor_options, json), 'o'},
 };
 
 static const struct flag_table doctor_table = {
@@ -46,8 +42,7 @@ static const struct flag_table doctor_table = {
     .purpose = "Makes a sandbox, reads every layer back from the kernel, and names the fix for what is missing.\n"
                "Exit status: 0 a full sandbox is possible, 1 only an incomplete one, 2 none.\n"
                "What --tools finds does not change it.",
-    .flags = doctor_flags,
-    .n_flags = ARRAY_SIZE(doctor_flags),
+    FLAGS(doctor_flags),
 };
 
 static int put_tools_text(struct buf *out, const struct tool_rows *tools)
@@ -93,47 +88,41 @@ static int put_text(struct buf *out, const struct brig_doctor *found)
     return r < 0 ? r : buf_printf(out, "\n%s\n", found->summary);
 }
 
-static int put_json_row(struct buf *out, const struct brig_doctor_row *row, bool tool)
+static void put_json_row(struct json *json, const struct brig_doctor_row *row, bool tool)
 {
-    int r = buf_append_str(out, "{\"name\":");
-    if (r == 0)
-        r = cli_json_string(out, row->name);
-    if (r == 0 && tool)
-        r = buf_printf(out, ",\"ok\":%s,\"state\":", row->on ? "true" : "false");
-    else if (r == 0)
-        r = buf_printf(out, ",\"on\":%s,\"needed\":%s,\"state\":", row->on ? "true" : "false",
-                       row->needed ? "true" : "false");
-    if (r == 0)
-        r = cli_json_string(out, row->state);
-    if (r == 0 && row->fix[0] != '\0') {
-        r = buf_append_str(out, ",\"fix\":");
-        if (r == 0)
-            r = cli_json_string(out, row->fix);
-    }
-    return r < 0 ? r : buf_append(out, "}", 1);
+    json_object(json);
+    json_key_string(json, "name", row->name);
+    json_key_bool(json, tool ? "ok" : "on", row->on);
+    if (!tool)
+        json_key_bool(json, "needed", row->needed);
+    json_key_string(json, "state", row->state);
+    if (row->fix[0] != '\0')
+        json_key_string(json, "fix", row->fix);
+    json_end(json);
 }
 
 static int put_json(struct buf *out, const struct brig_doctor *found, const struct tool_rows *tools)
 {
-    int r = buf_printf(out, "{\"complete\":%s,\"usable\":%s,\"require_version\":%d,\"summary\":",
-                       found->complete ? "true" : "false", found->usable ? "true" : "false", BRIG_REQUIRE_VERSION);
-    if (r == 0)
-        r = cli_json_string(out, found->summary);
-    if (r == 0)
-        r = buf_append_str(out, ",\"rows\":[");
-    for (size_t i = 0; r == 0 && i < found->n_rows; i++) {
-        r = i > 0 ? buf_append(out, ",", 1) : 0;
-        if (r == 0)
-            r = put_json_row(out, &found->rows[i], false);
+    struct json json = JSON_INIT(out);
+
+    json_object(&json);
+    json_key_bool(&json, "complete", found->complete);
+    json_key_bool(&json, "usable", found->usable);
+    json_key_u64(&json, "require_version", BRIG_REQUIRE_VERSION);
+    json_key_string(&json, "summary", found->summary);
+    json_key_array(&json, "rows");
+    for (size_t i = 0; i < found->n_rows; i++)
+        put_json_row(&json, &found->rows[i], false);
+    json_end(&json);
+    if (tools) {
+        json_key_array(&json, "tools");
+        for (size_t i = 0; i < tools->n; i++)
+            put_json_row(&json, &tools->rows[i], true);
+        json_end(&json);
     }
-    if (r == 0 && tools)
-        r = buf_append_str(out, "],\"tools\":[");
-    for (size_t i = 0; r == 0 && tools && i < tools->n; i++) {
-        r = i > 0 ? buf_append(out, ",", 1) : 0;
-        if (r == 0)
-            r = put_json_row(out, &tools->rows[i], true);
-    }
-    return r < 0 ? r : buf_append_str(out, "]}\n");
+    json_end(&json);
+    int r = json_finish(&json);
+    return r < 0 ? r : buf_append(out, "\n", 1);
 }
 
 /* The library knows what the host has room for; the configuration, how many sandboxes there may be. */
@@ -165,14 +154,9 @@ static int doctor_main(int argc, char **argv)
     const struct brig_engine_options engine = {.size = sizeof(engine), .flags = BRIG_ENGINE_FORK};
     struct doctor_options options = {0};
     struct brig_err err;
-    int rest = 1;
-    int r = flags_parse(&doctor_table, argc, argv, &options, &rest, &err);
-    if (r < 0)
-        return cli_error("%s", err.message);
-    if (r == FLAGS_HELP)
-        return flags_help(&doctor_table);
-    if (rest < argc)
-        return cli_error("%s: doctor takes no arguments", argv[rest]);
+    int status;
+    if (!flags_only(&doctor_table, argc, argv, &options, "doctor", &status))
+        return status;
 
     found.size = sizeof(found);
     if (brig_doctor(&engine, &found, &err) < 0) {
@@ -180,11 +164,11 @@ static int doctor_main(int argc, char **argv)
         return DOCTOR_UNUSABLE;
     }
     compare_with_configuration(&found);
-    int status = found.complete ? DOCTOR_COMPLETE : found.usable ? DOCTOR_INCOMPLETE : DOCTOR_UNUSABLE;
+    status = found.complete ? DOCTOR_COMPLETE : found.usable ? DOCTOR_INCOMPLETE : DOCTOR_UNUSABLE;
     struct buf out = BUF_INIT(256 << 10);
     if (options.tools)
         doctor_tools(&tools);
-    r = options.json ? put_json(&out, &found, options.tools ? &tools : NULL) : put_text(&out, &found);
+    int r = options.json ? put_json(&out, &found, options.tools ? &tools : NULL) : put_text(&out, &found);
     if (r == 0 && options.tools && !options.json)
         r = put_tools_text(&out, &tools);
     status = r < 0 ? cli_error("doctor: %s", strerror(-r)) : cli_print(&out, status);

@@ -33,10 +33,6 @@ struct env_options {
     {                                                            \
         "quiet", NULL, words, flag_set_true, AT(list.quiet), 'q' \
     }
-#define FORMAT                                                                        \
-    {                                                                                 \
-        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(list.json), 'o' \
-    }
 
 static const struct flag set_flags[] = {
     AGENT,
@@ -45,30 +41,25 @@ static const struct flag set_flags[] = {
     {"from-env", "VAR", "the value is in this variable", flag_set_text, AT(from.variable), 0},
     {"from-file", "FILE", "the value is in this file (one newline at its end is cut)", flag_set_text, AT(from.file), 0},
     QUIET("say nothing"),
-    FORMAT};
-static const struct flag ls_flags[] = {AGENT, TYPE, QUIET("print only names"), FORMAT};
+    FLAG_TABLE(AT(list.json))};
+static const struct flag ls_flags[] = {AGENT, TYPE, QUIET("print only names"), FLAG_TABLE(AT(list.json))};
 static const struct flag rm_flags[] = {AGENT, TYPE, QUIET("say nothing")};
-static const struct flag show_flags[] = {FORMAT};
+static const struct flag show_flags[] = {FLAG_TABLE(AT(list.json))};
 
 static const struct flag_table set_table = {
     .usage = "brig env set [--agent ID | --type TYPE] NAME [flags]",
     .purpose =
         "Sets a variable. The value is read from stdin unless a flag says otherwise; one newline at its end is cut.\n\n"
         "  printf %s \"$TOKEN\" | brig env set API_TOKEN",
-    .flags = set_flags,
-    .n_flags = ARRAY_SIZE(set_flags)};
+    FLAGS(set_flags)};
 static const struct flag_table ls_table = {.usage = "brig env ls [--agent ID | --type TYPE] [-q] [-o FORMAT]",
                                            .purpose = "Lists variables, without values.",
-                                           .flags = ls_flags,
-                                           .n_flags = ARRAY_SIZE(ls_flags)};
-static const struct flag_table rm_table = {.usage = "brig env rm [--agent ID | --type TYPE] [-q] NAME...",
-                                           .purpose = "Removes variables.",
-                                           .flags = rm_flags,
-                                           .n_flags = ARRAY_SIZE(rm_flags)};
+                                           FLAGS(ls_flags)};
+static const struct flag_table rm_table = {
+    .usage = "brig env rm [--agent ID | --type TYPE] [-q] NAME...", .purpose = "Removes variables.", FLAGS(rm_flags)};
 static const struct flag_table show_table = {.usage = "brig env show [-o FORMAT] RUN-ID",
                                              .purpose = "Says which layer each variable of a run came from.",
-                                             .flags = show_flags,
-                                             .n_flags = ARRAY_SIZE(show_flags)};
+                                             FLAGS(show_flags)};
 
 /* The id of the configuration, which is made when it is not there yet. */
 static bool find_config(struct client *client, const char *type, char id[64])

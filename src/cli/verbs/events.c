@@ -36,8 +36,7 @@ static const struct flag events_flags[] = {
 static const struct flag_table events_table = {
     .usage = "brig events [--since N] [-o FORMAT]",
     .purpose = "Prints the lifecycle of sandboxes until interrupted: created, running, paused, ended and why.",
-    .flags = events_flags,
-    .n_flags = ARRAY_SIZE(events_flags),
+    FLAGS(events_flags),
 };
 
 struct watch {

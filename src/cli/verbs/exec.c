@@ -47,8 +47,7 @@ static const struct flag_table exec_table = {
         "  brig exec -it build python3\n"
         "  echo hello | brig exec -i build -- tr a-z A-Z\n"
         "  n=$(brig exec -d build ./server); brig logs -f build $n",
-    .flags = exec_flags,
-    .n_flags = ARRAY_SIZE(exec_flags),
+    FLAGS(exec_flags),
     .command = 2, /* after the sandbox */
 };
 

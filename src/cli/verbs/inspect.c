@@ -26,8 +26,7 @@ static const struct flag_table inspect_table = {
         "Prints a sandbox as JSON: limits, protection, metadata. For a sandbox that has ended, its death certificate;\n"
         "for run-..., the receipt of that run.\n\n"
         "  brig inspect build | jq .protection",
-    .flags = inspect_flags,
-    .n_flags = ARRAY_SIZE(inspect_flags),
+    FLAGS(inspect_flags),
 };
 
 /* 0, or the error of the sandbox itself: that of its certificate would confuse. */

@@ -21,10 +21,6 @@ struct key_options {
 };
 
 #define AT(field) offsetof(struct key_options, field)
-#define FORMAT                                                                   \
-    {                                                                            \
-        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o' \
-    }
 
 static const struct flag create_flags[] = {
     {"name", "NAME", "what it is for", flag_set_text, AT(name), 0},
@@ -33,21 +29,19 @@ static const struct flag create_flags[] = {
     {"expires", "TIME", "such as 12h or 90d (default: never)", flag_set_text, AT(expires), 0},
     {"metrics", NULL, "/metrics shows it the whole service (made on the socket only)", flag_set_true, AT(metrics), 0},
     {"quiet", NULL, "print only the key", flag_set_true, AT(quiet), 'q'},
-    FORMAT,
+    FLAG_TABLE(AT(json)),
 };
 
 static const struct flag_table create_table = {
     .usage = "brig key create [flags]",
     .purpose = "Makes a key and prints it: the only time it can be seen.\n\n"
                "  export BRIG_API_KEY=$(brig key create -q --name ci --expires 90d)",
-    .flags = create_flags,
-    .n_flags = ARRAY_SIZE(create_flags),
+    FLAGS(create_flags),
 };
 static const struct flag_table revoke_table = {
     .usage = "brig key revoke [-q] ID...",
     .purpose = "Makes keys useless, from the next request on.",
-    .flags = listing_rm,
-    .n_flags = ARRAY_SIZE(listing_rm),
+    FLAGS(listing_rm),
 };
 
 static int create(int argc, char **argv)
@@ -103,7 +97,7 @@ static bool is_useless(const struct json_value *key)
 static const struct flag ls_flags[] = {
     {"all", NULL, "revoked and expired ones, too", flag_set_true, offsetof(struct listing_options, all), 'a'},
     {"quiet", NULL, "print only ids", flag_set_true, offsetof(struct listing_options, quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct listing_options, json), 'o'},
+    FLAG_TABLE(offsetof(struct listing_options, json)),
 };
 static const struct listing keys = {
     .words = {"brig key ls [-a] [-q] [-o FORMAT]",

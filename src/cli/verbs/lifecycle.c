@@ -24,16 +24,12 @@ struct options {
     bool json, quiet, force;
 };
 
-#define JSON                                                                                           \
-    {                                                                                                  \
-        NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct options, json), 'o' \
-    }
 #define QUIET                                                                             \
     {                                                                                     \
         "quiet", NULL, "say nothing", flag_set_true, offsetof(struct options, quiet), 'q' \
     }
 
-static const struct flag change_flags[] = {QUIET, JSON};
+static const struct flag change_flags[] = {QUIET, FLAG_TABLE(offsetof(struct options, json))};
 static const struct flag rm_flags[] = {
     {"force", NULL, "one that is not there is no error", flag_set_true, offsetof(struct options, force), 'f'},
     QUIET,
@@ -43,29 +39,25 @@ static const struct flag_table pause_table = {
     .usage = "brig pause [-q] SANDBOX...",
     .purpose =
         "Freezes every process of the sandboxes. They use no CPU until brig resume; memory and files stay as they are.",
-    .flags = change_flags,
-    .n_flags = ARRAY_SIZE(change_flags),
+    FLAGS(change_flags),
 };
 static const struct flag_table resume_table = {
     .usage = "brig resume [-q] SANDBOX...",
     .purpose = "Lets paused sandboxes go on where they were.",
-    .flags = change_flags,
-    .n_flags = ARRAY_SIZE(change_flags),
+    FLAGS(change_flags),
 };
 static const struct flag_table stop_table = {
     .usage = "brig stop [-q] [-o FORMAT] SANDBOX...",
     .purpose = "Ends the sandboxes with everything in them, and says how each ended and what it used last.\n\n"
                "  brig stop -o json build",
-    .flags = change_flags,
-    .n_flags = ARRAY_SIZE(change_flags),
+    FLAGS(change_flags),
 };
 static const struct flag_table rm_table = {
     .usage = "brig rm [-f] [-q] SANDBOX...",
     .purpose = "Ends the sandboxes with everything in them. Running or paused makes no difference.\n\n"
                "  brig rm build\n"
                "  brig rm -f $(brig ps -q)",
-    .flags = rm_flags,
-    .n_flags = ARRAY_SIZE(rm_flags),
+    FLAGS(rm_flags),
 };
 
 static int say_certificate(const struct json_value *certificate, const char *id)

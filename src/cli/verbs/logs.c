@@ -42,8 +42,7 @@ static const struct flag_table logs_table = {
         "numbers. What a process wrote past its ring is gone.\n\n"
         "  brig logs build\n"
         "  brig logs -f build 3",
-    .flags = logs_flags,
-    .n_flags = ARRAY_SIZE(logs_flags),
+    FLAGS(logs_flags),
 };
 
 /* ---- output --------------------------------------------------------------------------------------- */

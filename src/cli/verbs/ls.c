@@ -23,7 +23,7 @@ static const struct flag ls_flags[] = {
     {"recursive", NULL, "everything below, too", flag_set_true, offsetof(struct ls_options, recursive), 'R'},
     {"depth", "N", "this many levels (default 1)", flag_set_count, offsetof(struct ls_options, depth), 0},
     {"quiet", NULL, "print only paths", flag_set_true, offsetof(struct ls_options, list.quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct ls_options, list.json), 'o'},
+    FLAG_TABLE(offsetof(struct ls_options, list.json)),
 };
 
 static const struct flag_table ls_table = {
@@ -31,8 +31,7 @@ static const struct flag_table ls_table = {
     .purpose = "Lists PATH in the sandbox (default: its working directory).\n\n"
                "  brig ls build:/workspace\n"
                "  brig ls -R -q build:src",
-    .flags = ls_flags,
-    .n_flags = ARRAY_SIZE(ls_flags),
+    FLAGS(ls_flags),
 };
 
 /* "drwxr-xr-x" */

@@ -15,20 +15,18 @@ const struct cli_verb cli_verb_org = {
 
 static const struct flag flags[] = {
     {"quiet", NULL, "print only ids; of rm: nothing", flag_set_true, offsetof(struct listing_options, quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct listing_options, json), 'o'},
+    FLAG_TABLE(offsetof(struct listing_options, json)),
 };
 
 static const struct flag_table create_table = {
     .usage = "brig org create [-q] [-o FORMAT] NAME",
     .purpose = "Makes an organisation and prints its id. Keys for it: brig key create --org ID.",
-    .flags = flags,
-    .n_flags = ARRAY_SIZE(flags),
+    FLAGS(flags),
 };
 static const struct flag_table rm_table = {
     .usage = "brig org rm [-q] ID...",
     .purpose = "Removes organisations. Their keys are useless from then on.",
-    .flags = flags,
-    .n_flags = ARRAY_SIZE(flags),
+    FLAGS(flags),
 };
 
 static int create(int argc, char **argv)

@@ -24,7 +24,7 @@ static const struct flag port_flags[] = {
     {"expires", "TIME", "how long the preview's token is good for (default 1h)", flag_set_text,
      offsetof(struct port_options, expires), 0},
     {"quiet", NULL, "print only the ports", flag_set_true, offsetof(struct port_options, list.quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct port_options, list.json), 'o'},
+    FLAG_TABLE(offsetof(struct port_options, list.json)),
 };
 
 static const struct flag_table port_table = {
@@ -34,8 +34,7 @@ static const struct flag_table port_table = {
         "sees it, on a host name of its own; whoever has the address has the port, until it expires.\n\n"
         "  brig port build\n"
         "  xdg-open \"$(brig port build 8000)\"",
-    .flags = port_flags,
-    .n_flags = ARRAY_SIZE(port_flags),
+    FLAGS(port_flags),
 };
 
 static const struct listing ports = {

@@ -18,14 +18,13 @@ struct prune_options {
 
 static const struct flag prune_flags[] = {
     {"force", NULL, "do not ask on a terminal", flag_set_true, offsetof(struct prune_options, force), 'f'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct prune_options, json), 'o'},
+    FLAG_TABLE(offsetof(struct prune_options, json)),
 };
 
 static const struct flag_table prune_table = {
     .usage = "brig prune [-f] [-o FORMAT]",
     .purpose = "Ends every paused sandbox, and applies the retention of receipts and certificates now.",
-    .flags = prune_flags,
-    .n_flags = ARRAY_SIZE(prune_flags),
+    FLAGS(prune_flags),
 };
 
 static bool is_sure(void)

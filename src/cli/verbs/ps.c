@@ -25,7 +25,7 @@ static const struct flag ps_flags[] = {
     {"name", "NAME", "only the one of this name", flag_set_text, AT(name), 0},
     {"metadata", "K=V", "only those with this note", flag_add_pair, AT(metadata), 0},
     {"quiet", NULL, "print only ids", flag_set_true, AT(list.quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(list.json), 'o'},
+    FLAG_TABLE(AT(list.json)),
 };
 
 static const struct flag_table ps_table = {
@@ -33,8 +33,7 @@ static const struct flag_table ps_table = {
     .purpose = "Lists the sandboxes, newest first.\n\n"
                "  brig ps --state paused\n"
                "  brig ps -q --metadata team=web | xargs brig rm",
-    .flags = ps_flags,
-    .n_flags = ARRAY_SIZE(ps_flags),
+    FLAGS(ps_flags),
 };
 
 static bool put_target(struct buf *target, const struct ps_options *options)

@@ -21,12 +21,10 @@ static const struct flag ls_flags[] = {
     {"limit", "N", "at most so many (default 20)", flag_set_text, AT(limit), 'n'},
     {"cause", "CAUSE", "only those that ended so: exited, timeout, oom, ...", flag_set_text, AT(cause), 0},
     {"quiet", NULL, "print only ids", flag_set_true, AT(list.quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(list.json), 'o'},
+    FLAG_TABLE(AT(list.json)),
 };
-static const struct flag_table ls_table = {.usage = "brig receipt ls [flags]",
-                                           .purpose = "Lists runs, newest first.",
-                                           .flags = ls_flags,
-                                           .n_flags = ARRAY_SIZE(ls_flags)};
+static const struct flag_table ls_table = {
+    .usage = "brig receipt ls [flags]", .purpose = "Lists runs, newest first.", FLAGS(ls_flags)};
 static const struct flag_table show_table = {
     .usage = "brig receipt show RUN-ID", .purpose = "Prints a receipt (docs/RECEIPT.md).", .flags = NULL, .n_flags = 0};
 static const struct flag_table files_table = {.usage = "brig receipt files RUN-ID > FILE.tar",

@@ -29,10 +29,6 @@ struct secret_options {
 };
 
 #define AT(field) offsetof(struct secret_options, field)
-#define FORMAT                                                                   \
-    {                                                                            \
-        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o' \
-    }
 
 static const struct flag set_flags[] = {
     {"broker", "RULE", "where the gate puts it: host=NAME[,host=...],header=NAME[,format=\"Bearer %s\"]", flag_set_text,
@@ -40,7 +36,7 @@ static const struct flag set_flags[] = {
     {"from-env", "VAR", "the value is in this variable", flag_set_text, AT(from.variable), 0},
     {"from-file", "FILE", "the value is in this file (one newline at its end is cut)", flag_set_text, AT(from.file), 0},
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
-    FORMAT,
+    FLAG_TABLE(AT(json)),
 };
 static const struct flag keygen_flags[] = {
     {"id", "ID", "what the key is called (default: k and random digits)", flag_set_text, AT(id), 0},
@@ -56,14 +52,12 @@ static const struct flag_table set_table = {
         "these hosts and there only. Instead of header= there can be query=NAME, basic=user, basic=password or "
         "kind=aws-sigv4.\n\n"
         "  brig secret set GITHUB --broker 'host=api.github.com,header=Authorization,format=Bearer %s' < token",
-    .flags = set_flags,
-    .n_flags = ARRAY_SIZE(set_flags),
+    FLAGS(set_flags),
 };
 static const struct flag_table rm_table = {
     .usage = "brig secret rm [-q] NAME...",
     .purpose = "Removes secrets. Sandboxes that were made with one keep it until they end.",
-    .flags = listing_rm,
-    .n_flags = ARRAY_SIZE(listing_rm),
+    FLAGS(listing_rm),
 };
 static const struct flag_table rotate_table = {
     .usage = "brig secret rotate [-o FORMAT]",
@@ -80,8 +74,7 @@ static const struct flag_table keygen_table = {
         "Makes a key that the service seals secrets with, for key_file in [secrets] of config.toml. Keep a copy: "
         "without it the\n"
         "secrets are lost. A file that it is written to becomes readable by its owner only.",
-    .flags = keygen_flags,
-    .n_flags = ARRAY_SIZE(keygen_flags),
+    FLAGS(keygen_flags),
 };
 
 /* ---- the broker rule -------------------------------------------------------------------------------- */

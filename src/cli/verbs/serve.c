@@ -32,22 +32,13 @@ static int set_listen(void *ctx, const struct flag *flag, const char *given UNUS
 }
 
 static const struct flag serve_flags[] = {
-    {.name = "config",
-     .value = "FILE",
-     .help = "configuration (default: BRIG_CONFIG, ./config/config.toml, ~/.config/brig/config.toml, "
-             "/etc/brig/config.toml)",
-     .apply = flag_set_text,
-     .field = offsetof(struct serve_options, config)},
-    {.name = "listen",
-     .value = "ADDRESS:PORT",
-     .help = "where to listen beside the socket (default 127.0.0.1:2744; \"\" nowhere)",
-     .apply = set_listen,
-     .field = offsetof(struct serve_options, listen)},
-    {.name = "socket",
-     .value = "PATH",
-     .help = "the unix socket (default: BRIG_SOCKET, else brig.sock in the run directory)",
-     .apply = flag_set_text,
-     .field = offsetof(struct serve_options, socket)},
+    {"config", "FILE",
+     "configuration (default: BRIG_CONFIG, ./config/config.toml, ~/.config/brig/config.toml, /etc/brig/config.toml)",
+     flag_set_text, offsetof(struct serve_options, config), 0},
+    {"listen", "ADDRESS:PORT", "where to listen beside the socket (default 127.0.0.1:2744; \"\" nowhere)", set_listen,
+     offsetof(struct serve_options, listen), 0},
+    {"socket", "PATH", "the unix socket (default: BRIG_SOCKET, else brig.sock in the run directory)", flag_set_text,
+     offsetof(struct serve_options, socket), 0},
 };
 
 static const struct flag_table serve_table = {
@@ -55,8 +46,7 @@ static const struct flag_table serve_table = {
     .purpose = "Starts the service and stays in the foreground. SIGTERM drains and ends it, SIGHUP reloads the "
                "configuration,\n"
                "SIGUSR1 reopens the log file, SIGUSR2 replaces brigd without touching the sandboxes.",
-    .flags = serve_flags,
-    .n_flags = ARRAY_SIZE(serve_flags),
+    FLAGS(serve_flags),
 };
 
 static int apply_flags(struct config_loaded *loaded, const struct serve_options *options, struct brig_err *err)
@@ -71,19 +61,14 @@ static int serve_main(int argc, char **argv)
     struct serve_options options = {0};
     struct config_loaded *loaded = NULL;
     struct brig_err err;
-    int rest = 1;
-    int r = flags_parse(&serve_table, argc, argv, &options, &rest, &err);
+    int status;
 
-    if (r < 0)
-        return cli_error("%s", err.message);
-    if (r == FLAGS_HELP)
-        return flags_help(&serve_table);
-    if (rest < argc)
-        return cli_error("%s: serve takes no arguments", argv[rest]);
+    if (!flags_only(&serve_table, argc, argv, &options, "serve", &status))
+        return status;
     if (config_load(options.config, environ, &loaded, &err) < 0)
         return cli_error("%s", err.message);
     /* brigd reads the same environment: a flag must reach it, and every restart of it, too. */
-    r = apply_flags(loaded, &options, &err);
+    int r = apply_flags(loaded, &options, &err);
     if (r == 0)
         r = config_check(loaded, &err);
     if (options.listen)
@@ -93,7 +78,7 @@ static int serve_main(int argc, char **argv)
     if (r == 0 && ((options.listen && setenv("BRIG_LISTEN", options.listen, 1) < 0) ||
                    (options.socket && setenv("BRIG_SOCKET", options.socket, 1) < 0)))
         r = -ENOMEM;
-    int status = CLI_FAILED;
+    status = CLI_FAILED;
     if (r == 0) {
         const struct supervisor_options supervisor = {.config_path = config_path(loaded), .config = config_get(loaded)};
         status = supervisor_run(&supervisor, &err);

@@ -33,8 +33,7 @@ static const struct flag_table shell_table = {
         "Opens a shell (bash, else sh) with a terminal in the sandbox. Ctrl-P Ctrl-Q leaves it running; --attach goes\n"
         "back to it. Its exit status is ours.\n\n"
         "  brig shell build",
-    .flags = shell_flags,
-    .n_flags = ARRAY_SIZE(shell_flags),
+    FLAGS(shell_flags),
 };
 
 /* What is executed: bash where there is one. */

@@ -25,15 +25,14 @@ struct stats_options {
 static const struct flag stats_flags[] = {
     {"watch", NULL, "again every two seconds; CPU is then a percentage of one", flag_set_true,
      offsetof(struct stats_options, watch), 0},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct stats_options, json), 'o'},
+    FLAG_TABLE(offsetof(struct stats_options, json)),
 };
 
 static const struct flag_table stats_table = {
     .usage = "brig stats [--watch] [-o FORMAT] [SANDBOX...]",
     .purpose = "Shows what the sandboxes use (default: all that run or are paused). CPU is the time used so far.\n\n"
                "  brig stats --watch build",
-    .flags = stats_flags,
-    .n_flags = ARRAY_SIZE(stats_flags),
+    FLAGS(stats_flags),
 };
 
 struct box {
@@ -128,15 +127,15 @@ static void put_row(struct table *table, struct box *box, const struct json_valu
 
 static int put_json(struct buf *out, const char *id, const struct json_value *root)
 {
-    int r = buf_append_str(out, "{\"sandbox\":");
+    AUTO_BUF struct buf text = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(out);
+    int r = json_print(root, &text);
 
-    if (r == 0)
-        r = cli_json_string(out, id);
-    if (r == 0)
-        r = buf_append_str(out, ",\"metrics\":");
-    if (r == 0)
-        r = json_print(root, out);
-    return r < 0 ? r : buf_append(out, "}", 1);
+    json_object(&json);
+    json_key_string(&json, "sandbox", id);
+    json_key_raw(&json, "metrics", text.data, text.len);
+    json_end(&json);
+    return r < 0 ? r : json_finish(&json);
 }
 
 /* One look at all of them. */

@@ -26,10 +26,6 @@ struct tool_options {
     bool json, quiet, approval;
 };
 #define AT(field) offsetof(struct tool_options, field)
-#define FORMAT                                                                   \
-    {                                                                            \
-        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o' \
-    }
 
 static const struct flag add_flags[] = {
     {"schema", "FILE",
@@ -42,7 +38,7 @@ static const struct flag add_flags[] = {
     {"network", "POLICY", "network policy of its runs (default none)", flag_set_text, AT(network), 0},
     {"approval", NULL, "every run waits for `brig approve`", flag_set_true, AT(approval), 0},
     {"quiet", NULL, "print only the id", flag_set_true, AT(quiet), 'q'},
-    FORMAT,
+    FLAG_TABLE(AT(json)),
 };
 static const struct flag show_flags[] = {
     {NULL, "FORMAT", "json: the whole object", flag_set_table, AT(json), 'o'},
@@ -57,17 +53,13 @@ static const struct flag_table add_table = {
         "Registers the tool in a file, or replaces the one of that name: its next version. The language is the file's: "
         ".py, .ts, .js, .sh.\n"
         "All but Python needs --schema.",
-    .flags = add_flags,
-    .n_flags = ARRAY_SIZE(add_flags),
+    FLAGS(add_flags),
 };
 static const struct flag_table show_table = {.usage = "brig tool show [-o json] NAME",
                                              .purpose = "Prints a tool's source; with -o json all there is.",
-                                             .flags = show_flags,
-                                             .n_flags = ARRAY_SIZE(show_flags)};
-static const struct flag_table rm_table = {.usage = "brig tool rm [-q] NAME...",
-                                           .purpose = "Removes tools. Receipts of their runs stay.",
-                                           .flags = rm_flags,
-                                           .n_flags = ARRAY_SIZE(rm_flags)};
+                                             FLAGS(show_flags)};
+static const struct flag_table rm_table = {
+    .usage = "brig tool rm [-q] NAME...", .purpose = "Removes tools. Receipts of their runs stay.", FLAGS(rm_flags)};
 static const struct flag_table schema_table = {
     .usage = "brig tool schema FILE",
     .purpose = "Prints the JSON Schema of a Python function, as registering it would find it.",

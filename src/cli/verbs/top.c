@@ -13,7 +13,7 @@ const struct cli_verb cli_verb_top = {
 static const struct flag top_flags[] = {
     {"all", NULL, "those that have ended, too", flag_set_true, offsetof(struct listing_options, all), 'a'},
     {"quiet", NULL, "print only their numbers", flag_set_true, offsetof(struct listing_options, quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct listing_options, json), 'o'},
+    FLAG_TABLE(offsetof(struct listing_options, json)),
 };
 
 static int put_command(struct buf *out, const struct json_value *process)

@@ -20,18 +20,13 @@ struct version_options {
 };
 
 static const struct flag version_flags[] = {
-    {.letter = 'o',
-     .value = "FORMAT",
-     .help = "text (default) or json",
-     .apply = flag_set_format,
-     .field = offsetof(struct version_options, json)},
+    {NULL, "FORMAT", "text (default) or json", flag_set_format, offsetof(struct version_options, json), 'o'},
 };
 
 static const struct flag_table version_table = {
     .usage = "brig version [-o FORMAT]",
     .purpose = "Says which build this is, and which one the daemon is, if one answers.",
-    .flags = version_flags,
-    .n_flags = ARRAY_SIZE(version_flags),
+    FLAGS(version_flags),
 };
 
 static int put_text(struct buf *out)
@@ -47,49 +42,27 @@ static int say_daemon(const struct client *client, const struct json_value *daem
                        client_where(client));
 }
 
-static int put_features(struct buf *out)
-{
-    const char *at = brig_features();
-    bool first = true;
-    while (*at != '\0') {
-        char name[64];
-        size_t len = strcspn(at, " ");
-        if (len > 0 && len < sizeof(name)) {
-            memcpy(name, at, len);
-            name[len] = '\0';
-            int r = first ? 0 : buf_append(out, ",", 1);
-            if (r == 0)
-                r = cli_json_string(out, name);
-            if (r < 0)
-                return r;
-            first = false;
-        }
-        at += len + (at[len] == ' ');
-    }
-    return 0;
-}
-
 static int put_json(struct buf *out, const struct json_value *daemon)
 {
-    int r = buf_append_str(out, "{\"version\":");
-    if (r == 0)
-        r = cli_json_string(out, brig_version());
-    if (r == 0)
-        r = buf_append_str(out, ",\"commit\":");
-    if (r == 0)
-        r = cli_json_string(out, brig_commit());
-    if (r == 0)
-        r = buf_append_str(out, ",\"features\":[");
-    if (r == 0)
-        r = put_features(out);
-    if (r == 0)
-        r = buf_printf(out, "],\"protocol\":%u", brig_protocol());
-    if (r == 0 && daemon) {
-        r = buf_append_str(out, ",\"daemon\":");
-        if (r == 0)
-            r = json_print_line(daemon, out);
+    struct json json = JSON_INIT(out);
+
+    json_object(&json);
+    json_key_string(&json, "version", brig_version());
+    json_key_string(&json, "commit", brig_commit());
+    json_key_array(&json, "features");
+    for (const char *at = brig_features(); *at != '\0';) {
+        size_t len = strcspn(at, " ");
+        if (len > 0)
+            json_string_n(&json, at, len);
+        at += len + (at[len] == ' ');
     }
-    return r < 0 ? r : buf_append_str(out, "}\n");
+    json_end(&json);
+    json_key_u64(&json, "protocol", brig_protocol());
+    if (daemon)
+        json_key(&json, "daemon"), json_value_put(&json, daemon);
+    json_end(&json);
+    int r = json_finish(&json);
+    return r < 0 ? r : buf_append(out, "\n", 1);
 }
 
 /* NULL when none answers soon. */
@@ -105,22 +78,16 @@ static struct json_doc *ask_daemon(struct client **ret)
 static int version_main(int argc, char **argv)
 {
     struct version_options options = {0};
-    struct brig_err err;
-    int rest = 1;
-    int r = flags_parse(&version_table, argc, argv, &options, &rest, &err);
-    if (r < 0)
-        return cli_error("%s", err.message);
-    if (r == FLAGS_HELP)
-        return flags_help(&version_table);
-    if (rest < argc)
-        return cli_error("%s: version takes no arguments", argv[rest]);
+    int status;
+    if (!flags_only(&version_table, argc, argv, &options, "version", &status))
+        return status;
 
     AUTO_CLIENT struct client *client = NULL;
     AUTO_DOC struct json_doc *doc = ask_daemon(&client);
     const struct json_value *daemon = doc ? json_root(doc) : NULL;
     struct buf out = BUF_INIT(64 << 10);
-    r = options.json ? put_json(&out, daemon) : put_text(&out);
-    int status = r < 0 ? cli_error("version: %s", strerror(-r)) : cli_print(&out, 0);
+    int r = options.json ? put_json(&out, daemon) : put_text(&out);
+    status = r < 0 ? cli_error("version: %s", strerror(-r)) : cli_print(&out, 0);
     if (status == 0 && daemon && !options.json)
         status = say_daemon(client, daemon);
     buf_done(&out);

@@ -290,23 +290,29 @@ static int step_dotted(struct toml_reader *in, struct toml_node **table, const s
     return 0;
 }
 
-static int read_pair(struct toml_reader *in, struct toml_node *table)
+/* A key with dots: each part but the last is a step down from *table. */
+static int read_path(struct toml_reader *in, struct toml_node **table, struct toml_text *key,
+                     int (*step)(struct toml_reader *, struct toml_node **, const struct toml_text *))
 {
-    struct toml_text key;
-    unsigned parts = 0;
-
-    for (;;) {
-        int r = toml_read_key(in, &key);
-        if (r < 0)
+    for (unsigned parts = 1;; parts++) {
+        int r = toml_read_key(in, key);
+        if (r < 0 || !read_dot(in))
             return r;
-        if (!read_dot(in))
-            break;
-        if (++parts >= TOML_MAX_DEPTH)
+        if (parts >= TOML_MAX_DEPTH)
             return toml_fail(in, "a key has more than %u parts", TOML_MAX_DEPTH);
-        r = step_dotted(in, &table, &key);
+        r = step(in, table, key);
         if (r < 0)
             return r;
     }
+}
+
+static int read_pair(struct toml_reader *in, struct toml_node *table)
+{
+    struct toml_text key;
+    int r = read_path(in, &table, &key, step_dotted);
+
+    if (r < 0)
+        return r;
     if (toml_peek(in) != '=')
         return fail_key(in, &key, "needs a `=` after it");
     in->at++;
@@ -379,24 +385,14 @@ static int read_header(struct toml_reader *in, struct toml_node **ret)
 {
     struct toml_node *table = &in->doc->root;
     struct toml_text key;
-    unsigned parts = 0;
     bool element = toml_starts(in, "[[");
 
     in->section++;
     in->at += element ? 2 : 1;
     toml_blanks(in);
-    for (;;) {
-        int r = toml_read_key(in, &key);
-        if (r < 0)
-            return r;
-        if (!read_dot(in))
-            break;
-        if (++parts >= TOML_MAX_DEPTH)
-            return toml_fail(in, "a key has more than %u parts", TOML_MAX_DEPTH);
-        r = step_header(in, &table, &key);
-        if (r < 0)
-            return r;
-    }
+    int r = read_path(in, &table, &key, step_header);
+    if (r < 0)
+        return r;
     if (!toml_starts(in, element ? "]]" : "]"))
         return fail_key(in, &key, element ? "needs `]]` after it" : "needs a `]` after it");
     in->at += element ? 2 : 1;

@@ -16,19 +16,23 @@ void frame_put_header(uint8_t out[FRAME_HEADER], const struct frame *frame)
     le_put_u32(out + 12, frame->request);
 }
 
+void frame_get_header(const uint8_t in[FRAME_HEADER], struct frame *ret)
+{
+    ret->length = le_get_u32(in);
+    ret->type = le_get_u16(in + 4);
+    ret->flags = le_get_u16(in + 6);
+    ret->stream = le_get_u32(in + 8);
+    ret->request = le_get_u32(in + 12);
+    ret->payload = in + FRAME_HEADER;
+}
+
 int frame_parse(const uint8_t *buf, size_t len, struct frame *ret)
 {
     struct frame frame;
 
     if (len < FRAME_HEADER)
         return 0;
-    frame.length = le_get_u32(buf);
-    frame.type = le_get_u16(buf + 4);
-    frame.flags = le_get_u16(buf + 6);
-    frame.stream = le_get_u32(buf + 8);
-    frame.request = le_get_u32(buf + 12);
-    frame.payload = buf + FRAME_HEADER;
-
+    frame_get_header(buf, &frame);
     /* Judged by the header alone, so that nobody waits for the rest of a frame that will be refused. */
     if (frame.length > FRAME_PAYLOAD_MAX || frame.type == 0 || frame.type >= FRAME_TYPE_MAX ||
         (frame.flags & ~FRAME_MORE) != 0 || frame.stream != 0)

@@ -46,6 +46,7 @@ struct frame {
 
 /* Writes the 16 header bytes. */
 void frame_put_header(uint8_t out[FRAME_HEADER], const struct frame *frame);
+void frame_get_header(const uint8_t in[FRAME_HEADER], struct frame *ret); /* judges nothing */
 /*
  * Parses one frame at the start of buf. Returns the number of bytes (> 0), 0 when more are needed, or -EPROTO: an
  * unknown type or flag, a stream other than 0, FRAME_MORE where it does not belong (not START, or empty), or a length

@@ -143,11 +143,10 @@ static bool start_fields_ok(const struct guest_start *msg)
            ((msg->require | msg->skip) & ~LAYER_MASK) == 0 && msg->writable_root <= 1 && start_kind_ok(msg);
 }
 
-/* Exactly n_argv + n_env strings up to end, no empty command, and a name before the '=' of every variable. */
-static bool start_strings_ok(const struct guest_start *msg, const char *end)
+bool guest_strings_ok(const void *strings, size_t len, uint32_t n_argv, uint32_t n_env)
 {
-    uint64_t n = (uint64_t)msg->n_argv + msg->n_env;
-    const char *at = msg->strings;
+    uint64_t n = (uint64_t)n_argv + n_env;
+    const char *at = strings, *end = at + len;
 
     if (n == 0)
         return at == end;
@@ -158,7 +157,7 @@ static bool start_strings_ok(const struct guest_start *msg, const char *end)
         const char *nul = memchr(at, '\0', (size_t)(end - at));
         if (!nul)
             return false;
-        if (i >= msg->n_argv && (*at == '=' || !memchr(at, '=', (size_t)(nul - at))))
+        if (i >= n_argv && (*at == '=' || !memchr(at, '=', (size_t)(nul - at))))
             return false;
         at = nul + 1;
     }
@@ -199,7 +198,8 @@ int guest_start_parse(const uint8_t *in, size_t len, struct guest_start *ret)
         return -EPROTO;
     msg.workdir = text;
     msg.strings = nul + 1;
-    if ((size_t)(end - msg.strings) > GUEST_STRINGS_MAX || !start_strings_ok(&msg, end))
+    if ((size_t)(end - msg.strings) > GUEST_STRINGS_MAX ||
+        !guest_strings_ok(msg.strings, (size_t)((const char *)(end)-msg.strings), msg.n_argv, msg.n_env))
         return -EPROTO;
     *ret = msg;
     return 0;

@@ -128,6 +128,8 @@ struct guest_start {
 /* Writes only the fixed part and workdir. The caller appends the strings of argv and env with their NULs. */
 int guest_start_put_head(uint8_t *out, size_t size, const struct guest_start *msg) MUST_CHECK;
 /* Parses the whole message, put together from its frames. */
+/* Exactly n_argv + n_env strings, no empty command, and a name before the '=' of every variable. */
+bool guest_strings_ok(const void *strings, size_t len, uint32_t n_argv, uint32_t n_env);
 int guest_start_parse(const uint8_t *in, size_t len, struct guest_start *ret) MUST_CHECK;
 
 /* ---- STARTED, EXITED ----------------------------------------------------------------------------- */

@@ -41,12 +41,7 @@ int svc_frame_parse(const uint8_t *buf, size_t len, struct frame *ret)
 
     if (len < FRAME_HEADER)
         return 0;
-    frame.length = le_get_u32(buf);
-    frame.type = le_get_u16(buf + 4);
-    frame.flags = le_get_u16(buf + 6);
-    frame.stream = le_get_u32(buf + 8);
-    frame.request = le_get_u32(buf + 12);
-    frame.payload = buf + FRAME_HEADER;
+    frame_get_header(buf, &frame);
     if (!header_ok(&frame))
         return -EPROTO;
     if (len - FRAME_HEADER < frame.length)

@@ -29,27 +29,6 @@ int svc_proc_start_put(uint8_t *out, size_t size, const struct svc_proc_start *m
     return svc_put_done(&at, out);
 }
 
-/* Exactly n_argv + n_env strings, no empty command, and a name before the '=' of every variable. */
-static bool strings_ok(const struct svc_proc_start *msg)
-{
-    const uint8_t *at = msg->strings, *end = at + msg->strings_len;
-    uint64_t n = (uint64_t)msg->n_argv + msg->n_env;
-
-    /* Every string has a NUL at least: a count that cannot be true is refused before it is walked. */
-    if (msg->n_argv == 0 || msg->strings_len > GUEST_STRINGS_MAX || n > msg->strings_len || at[0] == '\0')
-        return false;
-    for (uint64_t i = 0; i < n; i++) {
-        const uint8_t *nul = memchr(at, '\0', (size_t)(end - at));
-
-        if (!nul)
-            return false;
-        if (i >= msg->n_argv && (*at == '=' || !memchr(at, '=', (size_t)(nul - at))))
-            return false;
-        at = nul + 1;
-    }
-    return at == end;
-}
-
 int svc_proc_start_parse(const uint8_t *in, size_t len, struct svc_proc_start *ret)
 {
     struct svc_reader at = {in, in + len, false};
@@ -70,7 +49,8 @@ int svc_proc_start_parse(const uint8_t *in, size_t len, struct svc_proc_start *r
         return -EPROTO;
     msg.strings = at.at;
     msg.strings_len = (size_t)(at.end - at.at);
-    if (!strings_ok(&msg))
+    if (!(msg.n_argv > 0 && msg.strings_len <= GUEST_STRINGS_MAX &&
+          guest_strings_ok(msg.strings, msg.strings_len, msg.n_argv, msg.n_env)))
         return -EPROTO;
     *ret = msg;
     return 0;
