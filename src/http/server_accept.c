@@ -8,6 +8,7 @@
  * A peer is an IPv4 address, the first 64 bits of an IPv6 address (what one host can choose from), or a user of the
  * socket.
  */
+#include "base/list.h"
 #include "http/server_conn.h"
 
 #include <fcntl.h>
@@ -143,10 +144,7 @@ static void send_refusal(int fd, bool busy)
 
 static void link_conn(struct server *server, struct conn *conn)
 {
-    conn->next = server->conns;
-    if (conn->next)
-        conn->next->prev = conn;
-    server->conns = conn;
+    list_push(&server->conns, conn);
 }
 
 /* Takes fd over in every case. */

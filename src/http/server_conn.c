@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "base/list.h"
 #include "base/mem.h"
 #include "http/tls.h"
 
@@ -42,12 +43,7 @@ void conn_close(struct conn *conn)
         exchange_release(server, take_ptr(&conn->x));
     mem_free(take_ptr(&conn->parked));
     buf_done(&conn->out);
-    if (conn->prev)
-        conn->prev->next = conn->next;
-    else
-        server->conns = conn->next;
-    if (conn->next)
-        conn->next->prev = conn->prev;
+    list_remove(&server->conns, conn);
     conn_touch(conn); /* freed there */
 }
 

@@ -165,15 +165,11 @@ void reply_error(struct exchange *x, unsigned status, const char *code, const ch
 
     text->len = 0;
     json_object(&json);
-    json_key(&json, "error"), json_object(&json);
-    json_key(&json, "code"), json_string(&json, code);
-    json_key(&json, "message"), json_string(&json, message);
-    json_key(&json, "hint");
-    if (hint)
-        json_string(&json, hint);
-    else
-        json_null(&json);
-    json_key(&json, "request_id"), json_string(&json, exchange_id(x));
+    json_key_object(&json, "error");
+    json_key_string(&json, "code", code);
+    json_key_string(&json, "message", message);
+    json_key_string(&json, "hint", hint);
+    json_key_string(&json, "request_id", exchange_id(x));
     json_end(&json);
     json_end(&json);
     if (json_finish(&json) < 0 || buf_append(text, "\n", 1) < 0)

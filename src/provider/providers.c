@@ -96,8 +96,8 @@ void providers_json(const struct providers *providers, struct json *json)
     for (size_t i = 0; i < providers->n; i++) {
         const struct entry *entry = &providers->entries[i];
         json_object(json);
-        json_key(json, "name"), json_string(json, entry->name);
-        json_key(json, "enabled"), json_bool(json, entry->provider != NULL);
+        json_key_string(json, "name", entry->name);
+        json_key_bool(json, "enabled", entry->provider != NULL);
         json_key(json, "why"), entry->provider ? json_null(json) : json_string(json, entry->off);
         json_end(json);
     }

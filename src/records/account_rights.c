@@ -108,9 +108,9 @@ static int make_lists(void *make_ctx, const struct object *current, struct buf *
     json_object(&json);
     for (const struct json_value *m = current->json ? current->json->first : NULL; m; m = m->next)
         if (!str_eq(m->key, "tools"))
-            json_key(&json, m->key), json_raw(&json, m->raw, m->raw_len);
+            json_key_raw(&json, m->key, m->raw, m->raw_len);
     if (change->tools->count > 0)
-        json_key(&json, "tools"), json_raw(&json, change->tools->raw, change->tools->raw_len);
+        json_key_raw(&json, "tools", change->tools->raw, change->tools->raw_len);
     json_end(&json);
     if (json_finish(&json) < 0)
         return err_nomem(err);

@@ -95,7 +95,7 @@ static int put_tools(struct draft *draft)
     }
     if (tools->type != JSON_ARRAY || tools->count > AGENT_TOOLS_MAX)
         return invalid(draft->err, "tools: must be a list of at most %u ids", AGENT_TOOLS_MAX);
-    json_key(draft->json, "tools"), json_array(draft->json);
+    json_key_array(draft->json, "tools");
     for (const struct json_value *item = tools->first; item; item = item->next) {
         if (item->type != JSON_STRING || strlen(item->string) != item->len || !objects_id_ok("tool", item->string))
             return invalid(draft->err, "tools: each is an id, tool-<uuid4>");
@@ -116,7 +116,7 @@ static int put_state(struct draft *draft)
     if (state) {
         r = agent_state_check(state, draft->err);
         if (r == 0)
-            json_key(draft->json, "state"), json_raw(draft->json, state->raw, state->raw_len);
+            json_key_raw(draft->json, "state", state->raw, state->raw_len);
         return r;
     }
     if (!blocks || old_of(draft, "state")) {
@@ -126,9 +126,9 @@ static int put_state(struct draft *draft)
     r = agent_blocks_check(blocks, draft->err);
     if (r < 0)
         return r;
-    json_key(draft->json, "state"), json_object(draft->json);
-    json_key(draft->json, "memory"), json_object(draft->json);
-    json_key(draft->json, "blocks"), json_raw(draft->json, blocks->raw, blocks->raw_len);
+    json_key_object(draft->json, "state");
+    json_key_object(draft->json, "memory");
+    json_key_raw(draft->json, "blocks", blocks->raw, blocks->raw_len);
     json_end(draft->json);
     json_end(draft->json);
     return 0;
@@ -170,8 +170,8 @@ static int put_secret(struct draft *draft, const struct json_value *item)
     if (r < 0)
         return err_set(draft->err, BRIG_E_HOST, -r, "secrets: make an id");
     json_object(draft->json);
-    json_key(draft->json, "id"), json_string(draft->json, id);
-    json_key(draft->json, "key"), json_string(draft->json, item->key);
+    json_key_string(draft->json, "id", id);
+    json_key_string(draft->json, "key", item->key);
     json_key(draft->json, "sealed");
     r = sealed_value_put(&draft->put->agents->sealer, context, value, len, draft->json, draft->err);
     json_end(draft->json);
@@ -193,7 +193,7 @@ static int put_secrets(struct draft *draft)
     }
     if (secrets->type != JSON_OBJECT || secrets->count > AGENT_SECRETS_MAX)
         return invalid(draft->err, "secrets: must be an object of at most %u strings", AGENT_SECRETS_MAX);
-    json_key(draft->json, "secrets"), json_array(draft->json);
+    json_key_array(draft->json, "secrets");
     for (const struct json_value *item = secrets->first; item && r == 0; item = item->next)
         r = put_secret(draft, item);
     json_end(draft->json);
@@ -229,13 +229,13 @@ static int put_other(struct draft *draft)
     const struct json_value *old = old_of(draft, "other");
     size_t n = 0;
 
-    json_key(draft->json, "other"), json_object(draft->json);
+    json_key_object(draft->json, "other");
     for (const struct json_value *item = old ? old->first : NULL; item; item = item->next, n++)
         if (!json_get(draft->given, item->key))
-            json_key(draft->json, item->key), json_raw(draft->json, item->raw, item->raw_len);
+            json_key_raw(draft->json, item->key, item->raw, item->raw_len);
     for (const struct json_value *item = draft->given ? draft->given->first : NULL; item; item = item->next)
         if (!is_ours(item->key)) {
-            json_key(draft->json, item->key), json_raw(draft->json, item->raw, item->raw_len);
+            json_key_raw(draft->json, item->key, item->raw, item->raw_len);
             n++;
         }
     json_end(draft->json);

@@ -48,12 +48,12 @@ static int write_secret(const struct secret_put *put, const struct json_value *o
     if (r < 0)
         return err_set(err, BRIG_E_HOST, -r, "secrets: make an id");
     json_object(json);
-    json_key(json, "id"), json_string(json, id);
-    json_key(json, "key"), json_string(json, put->key);
+    json_key_string(json, "id", id);
+    json_key_string(json, "key", put->key);
     if (put->described)
-        json_key(json, "description"), json_string(json, put->description);
+        json_key_string(json, "description", put->description);
     else if (description)
-        json_key(json, "description"), json_raw(json, description->raw, description->raw_len);
+        json_key_raw(json, "description", description->raw, description->raw_len);
     json_key(json, "sealed");
     r = sealed_value_put(&put->agents->sealer, context, put->value, put->len, json, err);
     json_end(json);
@@ -67,7 +67,7 @@ static int write_list(const struct secret_put *put, const struct object *current
     const struct json_value *list = agent_secret_list(current), *old = find(current, put->key);
     int r = 0;
 
-    json_key(json, "secrets"), json_array(json);
+    json_key_array(json, "secrets");
     for (const struct json_value *item = list ? list->first : NULL; item && r == 0; item = item->next) {
         if (item != old)
             json_raw(json, item->raw, item->raw_len);

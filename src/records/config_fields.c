@@ -314,9 +314,9 @@ static void put_requirement(const char *name, const char *version, bool npm, boo
 
     if (object) {
         json_object(json);
-        json_key(json, "name"), json_string(json, name);
+        json_key_string(json, "name", name);
         if (version)
-            json_key(json, "version"), json_string(json, version);
+            json_key_string(json, "version", version);
         json_end(json);
     } else if (str_format(text, sizeof text, "%s%s%s", name, version ? (npm ? "@" : "==") : "",
                           version ? version : "") > 0) {
@@ -356,7 +356,7 @@ static int put_bool(const struct field *field, const struct json_value *value, b
         return invalid(err, "config.%s: must be true or false", field->name);
     if (field->type == FIELD_SWITCH && !on)
         return 0;
-    json_key(json, field->name), json_bool(json, on);
+    json_key_bool(json, field->name, on);
     return 0;
 }
 
@@ -368,7 +368,7 @@ static int put_seconds(const struct field *field, const struct json_value *value
     if (value && (lax_int(value, &seconds) < 0 || seconds < 1 || seconds > TIMEOUT_MAX))
         return invalid(err, "config.%s: must be a number of seconds from 1 to %lld", field->name,
                        (long long)TIMEOUT_MAX);
-    json_key(json, field->name), json_i64(json, seconds);
+    json_key_i64(json, field->name, seconds);
     return 0;
 }
 
@@ -400,7 +400,7 @@ static int put_text(const struct configs *configs, const struct field *field, co
         text = value ? value->string : template && template[0] ? template : NULL;
     }
     if (text)
-        json_key(json, field->name), json_string(json, text);
+        json_key_string(json, field->name, text);
     return 0;
 }
 
@@ -454,7 +454,7 @@ static int put_other(const struct configs *configs, const struct json_value *val
         return 0;
     if (value->type == JSON_STRING && !is_text(value))
         return invalid(err, "config.%.60s: has a NUL in it, or %u bytes", value->key, TEXT_MAX);
-    json_key(json, value->key), json_raw(json, value->raw, value->raw_len);
+    json_key_raw(json, value->key, value->raw, value->raw_len);
     return 0;
 }
 

@@ -240,14 +240,14 @@ static int write_doc(const struct config_put *put, const struct object *current,
     struct json json = JSON_INIT(doc);
 
     json_object(&json);
-    json_key(&json, "type"), json_string(&json, type);
-    json_key(&json, "config"), json_raw(&json, content->data, content->len);
+    json_key_string(&json, "type", type);
+    json_key_raw(&json, "config", content->data, content->len);
     put_actor(&json, "created_by_id",
               !current                                  ? put->actor
               : creator && creator->type == JSON_STRING ? creator->string
                                                         : NULL);
     put_actor(&json, "last_updated_by_id", put->actor);
-    json_key(&json, "written_as"), json_string(&json, standing_name(answers_for(put, current)));
+    json_key_string(&json, "written_as", standing_name(answers_for(put, current)));
     json_end(&json);
     int r = json_finish(&json);
     return r < 0 ? err_set(err, BRIG_E_NOMEM, -r, "config: write it down") : 0;

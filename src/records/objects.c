@@ -11,6 +11,7 @@
  * because a program is older than its data. Only a kind with a table of its own can leave rows out
  * (objects_table.take).
  */
+#include "base/list.h"
 #include "records/objects.h"
 
 #include <string.h>
@@ -136,9 +137,7 @@ void node_unlink(struct node *node)
 {
     struct object *object = &node->public;
 
-    *(object->prev ? &object->prev->next : &node->org->first) = object->next;
-    *(object->next ? &object->next->prev : &node->org->last) = object->prev;
-    object->next = object->prev = NULL;
+    list_take(&node->org->first, &node->org->last, object);
     node->org->count--;
     node->org->bytes -= object->len;
     node->org = NULL;

@@ -63,7 +63,7 @@ void sealed_wipe(struct sealed *sealed)
 
 void sealed_put(const struct sealed *sealed, struct json *json)
 {
-    json_key(json, "key_id"), json_string(json, sealed->key_id);
+    json_key_string(json, "key_id", sealed->key_id);
     json_key(json, "nonce"), json_base64(json, sealed->nonce, SEAL_NONCE);
     json_key(json, "sealed"), json_base64(json, sealed->data, sealed->len);
 }

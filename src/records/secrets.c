@@ -107,7 +107,7 @@ static int put_doc(const struct secrets *secrets, const char *org, const char *n
         broker_rule_put(rule, &json);
     else
         json_null(&json);
-    json_key(&json, "size"), json_u64(&json, len);
+    json_key_u64(&json, "size", len);
     json_end(&json);
     r = json_finish(&json);
     return r < 0 ? err_set(err, BRIG_E_NOMEM, -r, "write the secret down") : 0;
@@ -325,10 +325,10 @@ int secrets_put_slot(const struct secrets *secrets, const char *org, const char 
     if (r < 0)
         return r;
     json_object(json);
-    json_key(json, "name"), json_string(json, name);
-    json_key(json, "placeholder"), json_string(json, placeholder);
+    json_key_string(json, "name", name);
+    json_key_string(json, "placeholder", placeholder);
     sealed_put(&secret->sealed, json);
-    json_key(json, "context"), json_string(json, context);
+    json_key_string(json, "context", context);
     json_key(json, "broker"), broker_rule_put(&secret->info.rule, json);
     json_end(json);
     return json->error < 0 ? err_set(err, BRIG_E_NOMEM, -json->error, "secret %s", name) : 0;

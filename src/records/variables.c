@@ -282,8 +282,8 @@ static int put_make(void *make_ctx, const struct object *current, struct buf *do
     const char *config_id = current ? variable_config_id(current) : put->config_id,
                *key = put->key ? put->key : variable_key(current);
     json_object(&json);
-    json_key(&json, "config_id"), json_string(&json, config_id);
-    json_key(&json, "key"), json_string(&json, key);
+    json_key_string(&json, "config_id", config_id);
+    json_key_string(&json, "key", key);
     put_text(&json, "description",
              put->description ? put->description
              : current        ? variable_description(current)

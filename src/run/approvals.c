@@ -8,6 +8,7 @@
 #include "run/approvals.h"
 
 #include "base/err.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -50,8 +51,7 @@ static void unlink_entry(struct entry *entry)
 {
     struct approvals *approvals = entry->approvals;
 
-    *(entry->prev ? &entry->prev->next : &approvals->first) = entry->next;
-    *(entry->next ? &entry->next->prev : &approvals->last) = entry->prev;
+    list_take(&approvals->first, &approvals->last, entry);
     approvals->n--;
     loop_timer_clear(approvals->loop, &entry->timer);
 }
@@ -174,9 +174,7 @@ int approvals_ask(struct approvals *approvals, const struct approval *ask, uint6
         free_entry(entry);
         return r;
     }
-    entry->prev = approvals->last;
-    *(approvals->last ? &approvals->last->next : &approvals->first) = entry;
-    approvals->last = entry;
+    list_append(&approvals->first, &approvals->last, entry);
     approvals->n++;
     return 0;
 }

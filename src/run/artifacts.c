@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "codec/wire/guest_svc.h"
 #include "run/run_priv.h"
 
@@ -56,12 +57,7 @@ static void artifact_free(struct artifact *a)
         call_drop(a->call);
     base_close_fd(&a->fd);
     base_close_fd(&a->dir_fd);
-    if (a->prev)
-        a->prev->next = a->next;
-    else
-        executor->artifacts = a->next;
-    if (a->next)
-        a->next->prev = a->prev;
+    list_remove(&executor->artifacts, a);
     mem_free(a);
 }
 
@@ -311,7 +307,6 @@ void artifact_fetch(struct executor *executor, const char *org, const char *id, 
     }
     *a = (struct artifact){.executor = executor,
                            .child = child,
-                           .next = executor->artifacts,
                            .dir_fd = -1,
                            .fd = -1,
                            .timer = {.fn = on_timer},
@@ -319,9 +314,7 @@ void artifact_fetch(struct executor *executor, const char *org, const char *id, 
     a->timer.ctx = a->watch.ctx = a;
     snprintf(a->org, sizeof a->org, "%s", org);
     snprintf(a->id, sizeof a->id, "%s", id);
-    if (a->next)
-        a->next->prev = a;
-    executor->artifacts = a;
+    list_push(&executor->artifacts, a);
     const struct call_events events = {.event = on_entry, .reply = on_listed, .ctx = a};
     if (loop_timer_set(executor->o.loop, &a->timer, loop_now_ns() + ARTIFACT_NS, NULL) < 0 ||
         ask(a, SVC_FILE_LIST, &events) < 0) {

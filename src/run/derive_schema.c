@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "run/run_priv.h"
 
 #define CACHE 128u
@@ -35,12 +36,7 @@ static void job_free(struct schema_job *job)
     struct executor *executor = job->executor;
 
     loop_timer_clear(executor->o.loop, &job->timer);
-    if (job->prev)
-        job->prev->next = job->next;
-    else
-        executor->schemas = job->next;
-    if (job->next)
-        job->next->prev = job->prev;
+    list_remove(&executor->schemas, job);
     mem_free(job);
 }
 
@@ -154,12 +150,9 @@ int executor_schema(struct executor *executor, const struct caller *caller, cons
     struct schema_job *job = mem_zalloc(sizeof *job);
     if (!job)
         return err_nomem(err);
-    *job = (struct schema_job){
-        .executor = executor, .next = executor->schemas, .timer = {.fn = on_recalled}, .done = done, .ctx = ctx};
+    *job = (struct schema_job){.executor = executor, .timer = {.fn = on_recalled}, .done = done, .ctx = ctx};
     job->timer.ctx = job;
-    if (job->next)
-        job->next->prev = job;
-    executor->schemas = job;
+    list_push(&executor->schemas, job);
     int r = key_of(caller->org_id, source, len, args_json_schema, job->key);
     if (r < 0)
         r = err_nomem(err);

@@ -255,8 +255,8 @@ void environment_json(const struct environment *env, bool all, struct json *json
         json_key(json, env->entries[i].name);
         if (all) {
             json_object(json);
-            json_key(json, "layer"), json_string(json, env_layer_name(env->entries[i].layer));
-            json_key(json, "over"), json_array(json);
+            json_key_string(json, "layer", env_layer_name(env->entries[i].layer));
+            json_key_array(json, "over");
             for (size_t k = first; k < i; k++)
                 json_string(json, env_layer_name(env->entries[k].layer));
             json_end(json);

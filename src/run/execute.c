@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/id.h"
+#include "base/list.h"
 #include "run/run_priv.h"
 
 #define CHUNK 8192u
@@ -308,10 +309,7 @@ int executor_run(struct executor *executor, const struct run_ask *ask, const str
     run->created_at_ns = clock_real_ns();
     for (size_t i = 0; i < ARRAY_SIZE(run->streams); i++)
         run->streams[i].held = BUF_INIT(TEXT_MAX);
-    run->next = executor->runs;
-    if (run->next)
-        run->next->prev = run;
-    executor->runs = run;
+    list_push(&executor->runs, run);
     executor->n_runs++;
     *ret = run;
     r = copy_ask(run, ask);
@@ -382,18 +380,18 @@ void run_json(const struct run *run, struct json *json)
     static const char *const kinds[] = {"tool", "code", "command", "schema"};
 
     json_object(json);
-    json_key(json, "id"), json_string(json, run->id);
-    json_key(json, "kind"), json_string(json, kinds[run->kind]);
-    json_key(json, "status"), json_string(json, placed ? "running" : names[run->step]);
-    json_key(json, "organization_id"), json_string(json, run->caller.org_id);
+    json_key_string(json, "id", run->id);
+    json_key_string(json, "kind", kinds[run->kind]);
+    json_key_string(json, "status", placed ? "running" : names[run->step]);
+    json_key_string(json, "organization_id", run->caller.org_id);
     if (run->tool.name && run->kind == FRAME_TOOL) {
-        json_key(json, "tool"), json_object(json);
-        json_key(json, "name"), json_string(json, run->tool.name);
+        json_key_object(json, "tool");
+        json_key_string(json, "name", run->tool.name);
         json_key(json, "version"), run->tool.version ? json_u64(json, run->tool.version) : json_null(json);
         json_end(json);
     }
     if (run->agent_id[0])
-        json_key(json, "agent_id"), json_string(json, run->agent_id);
+        json_key_string(json, "agent_id", run->agent_id);
     receipt_put_time(json, "started_at", run->created_at_ns);
     json_end(json);
 }

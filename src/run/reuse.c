@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "run/run_priv.h"
 
 #define LOOK_AGAIN_NS (10 * NS_PER_MS)
@@ -35,12 +36,7 @@ static void wait_free(struct reuse_wait *wait)
     struct executor *executor = wait->executor;
 
     loop_timer_clear(executor->o.loop, &wait->timer);
-    if (wait->prev)
-        wait->prev->next = wait->next;
-    else
-        executor->reuses = wait->next;
-    if (wait->next)
-        wait->next->prev = wait->prev;
+    list_remove(&executor->reuses, wait);
     mem_free(wait);
 }
 
@@ -131,11 +127,11 @@ static int put_spec(const struct run *run, const struct reuse_wait *wait, struct
 
     json_object(&json);
     if (!wait->ephemeral) {
-        json_key(&json, "metadata"), json_object(&json);
-        json_key(&json, "reuse"), json_string(&json, run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
-        json_key(&json, "fingerprint"), json_string(&json, run->fingerprint);
+        json_key_object(&json, "metadata");
+        json_key_string(&json, "reuse", run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
+        json_key_string(&json, "fingerprint", run->fingerprint);
         if (run->agent_id[0])
-            json_key(&json, "agent_id"), json_string(&json, run->agent_id);
+            json_key_string(&json, "agent_id", run->agent_id);
         json_end(&json);
     }
     json_key(&json, "network");
@@ -145,12 +141,12 @@ static int put_spec(const struct run *run, const struct reuse_wait *wait, struct
         json_string(&json, "none");
     if (run->secrets_json)
         json_key(&json, "secrets"), json_value_put(&json, run->secrets_json);
-    json_key(&json, "binds"), json_array(&json);
+    json_key_array(&json, "binds");
     if (run->set) {
         json_object(&json);
-        json_key(&json, "source"), json_string(&json, run->set->host_path);
-        json_key(&json, "target"), json_string(&json, SET_PATH);
-        json_key(&json, "read_only"), json_bool(&json, true);
+        json_key_string(&json, "source", run->set->host_path);
+        json_key_string(&json, "target", SET_PATH);
+        json_key_bool(&json, "read_only", true);
         json_end(&json);
     }
     json_end(&json);
@@ -284,14 +280,11 @@ int place_live(struct run *run, struct brig_err *err)
         return err_nomem(err);
     *wait = (struct reuse_wait){.run = run,
                                 .executor = executor,
-                                .next = executor->reuses,
                                 .timer = {.fn = on_look},
                                 .until_ns = loop_now_ns() + GIVE_UP_NS,
                                 .ephemeral = run->reuse == REUSE_NONE};
     wait->timer.ctx = wait;
-    if (wait->next)
-        wait->next->prev = wait;
-    executor->reuses = wait;
+    list_push(&executor->reuses, wait);
     int r = wait->ephemeral ? 0 : mark_of(run, wait->mark, sizeof wait->mark);
     if (r == 0) /* from the loop: whatever look() finds, it may tell the run at once */
         r = loop_timer_set(executor->o.loop, &wait->timer, loop_now_ns(), err);

@@ -21,11 +21,7 @@ static const char *const kinds[FRAME_KIND_MAX] = {"tool", "code", "command", "sc
 
 static void put_text(struct json *json, const char *key, const char *text)
 {
-    json_key(json, key);
-    if (text)
-        json_string(json, text);
-    else
-        json_null(json);
+    json_key_string(json, key, text);
 }
 
 static void put_value(struct json *json, const char *key, const struct json_value *value)
@@ -40,7 +36,7 @@ static void put_tool(struct json *json, const struct frame_request *q)
 {
     const struct tool *tool = q->tool;
 
-    json_key(json, "language"), json_string(json, tool_language_name(tool->language));
+    json_key_string(json, "language", tool_language_name(tool->language));
     put_text(json, "name", tool->name);
     json_key(json, "source"),
         json_string_n(json, tool->source ? tool->source : "", tool->source ? tool->source_len : 0);
@@ -61,27 +57,27 @@ int frame_request_put(const struct frame_request *q, struct buf *out)
 
     crypto_hex(q->key, FRAME_KEY, key);
     json_object(&json);
-    json_key(&json, "v"), json_u64(&json, 1);
-    json_key(&json, "key"), json_string(&json, key);
+    json_key_u64(&json, "v", 1);
+    json_key_string(&json, "key", key);
     crypto_wipe(key, sizeof key);
-    json_key(&json, "kind"), json_string(&json, kinds[q->kind]);
+    json_key_string(&json, "kind", kinds[q->kind]);
     put_tool(&json, q);
     json_key(&json, "args");
     if (q->args)
         json_raw(&json, q->args, q->args_len);
     else
         json_object(&json), json_end(&json);
-    json_key(&json, "env"), json_object(&json);
+    json_key_object(&json, "env");
     for (size_t i = 0; i < q->n_env; i++)
-        json_key(&json, q->env[i].name), json_string(&json, q->env[i].value);
+        json_key_string(&json, q->env[i].name, q->env[i].value);
     json_end(&json);
-    json_key(&json, "cwd"), json_string(&json, q->cwd ? q->cwd : "/workspace");
+    json_key_string(&json, "cwd", q->cwd ? q->cwd : "/workspace");
     if (q->agent_state)
-        json_key(&json, "agent_state"), json_raw(&json, q->agent_state, q->agent_state_len);
+        json_key_raw(&json, "agent_state", q->agent_state, q->agent_state_len);
     put_text(&json, "agent_id", q->agent_id);
     put_value(&json, "files", q->files);
     put_value(&json, "collect", q->collect);
-    json_key(&json, "result_max"), json_u64(&json, RESULT_MAX);
+    json_key_u64(&json, "result_max", RESULT_MAX);
     put_text(&json, "site", q->site);
     json_end(&json);
     return json_finish(&json);

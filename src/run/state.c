@@ -211,7 +211,7 @@ static int put_diff(const struct json_value *blocks, const struct json_value *ch
     int n = 0;
 
     json_object(json);
-    json_key(json, "blocks"), json_object(json);
+    json_key_object(json, "blocks");
     for (const struct json_value *block = blocks ? blocks->first : NULL; block; block = block->next) {
         const struct json_value *label = json_get(block, "label"), *before = json_get(block, "value");
         const struct json_value *after = json_get(block_named(changed_blocks, label), "value");
@@ -223,8 +223,8 @@ static int put_diff(const struct json_value *blocks, const struct json_value *ch
                           before && before->type == JSON_STRING ? before->len : 0, hash) < 0)
             return -ENOMEM;
         crypto_hex(hash, sizeof hash, hex);
-        json_key(json, label->string), json_object(json);
-        json_key(json, "before_sha256"), json_string(json, hex);
+        json_key_object(json, label->string);
+        json_key_string(json, "before_sha256", hex);
         json_key(json, "after"), put_value(w, before, after);
         json_end(json);
         n++;

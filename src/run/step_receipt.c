@@ -96,10 +96,10 @@ void run_store_refused(struct run *run)
     fill_row(run, &row);
     snprintf(r.detail, sizeof r.detail, "%s", run->refused.message);
     json_object(&json);
-    json_key(&json, "id"), json_string(&json, run->id);
-    json_key(&json, "kind"), json_string(&json, kinds[run->kind]);
-    json_key(&json, "via"), json_string(&json, "daemon");
-    json_key(&json, "organization_id"), json_string(&json, run->caller.org_id);
+    json_key_string(&json, "id", run->id);
+    json_key_string(&json, "kind", kinds[run->kind]);
+    json_key_string(&json, "via", "daemon");
+    json_key_string(&json, "organization_id", run->caller.org_id);
     receipt_put_outcome(&json, &r);
     receipt_put_time(&json, "started_at", run->created_at_ns);
     receipt_put_time(&json, "ended_at", clock_real_ns());

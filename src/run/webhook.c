@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "codec/json/json.h"
@@ -339,12 +340,7 @@ static void call_free(struct webhook_call *call)
 {
     struct webhook *webhook = call->webhook;
 
-    if (call->prev)
-        call->prev->next = call->next;
-    else
-        webhook->calls = call->next;
-    if (call->next)
-        call->next->prev = call->prev;
+    list_remove(&webhook->calls, call);
     webhook->n_calls--;
     loop_timer_clear(webhook->loop, &call->timer);
     if (call->easy) {
@@ -362,12 +358,12 @@ static char *make_body(const struct webhook_ask *ask)
     struct json json = JSON_INIT(&out);
 
     json_object(&json);
-    json_key(&json, "user_id"), json_string(&json, ask->user_id);
-    json_key(&json, "organization_id"), json_string(&json, ask->org_id);
+    json_key_string(&json, "user_id", ask->user_id);
+    json_key_string(&json, "organization_id", ask->org_id);
     if (ask->tool_name && ask->tool_name[0])
-        json_key(&json, "tool_name"), json_string(&json, ask->tool_name);
+        json_key_string(&json, "tool_name", ask->tool_name);
     if (ask->agent_id && ask->agent_id[0])
-        json_key(&json, "agent_id"), json_string(&json, ask->agent_id);
+        json_key_string(&json, "agent_id", ask->agent_id);
     json_end(&json);
     char *body = json_finish(&json) == 0 ? buf_take(&out, NULL) : NULL;
     buf_done(&out);
@@ -383,12 +379,9 @@ int webhook_fetch(struct webhook *webhook, const struct webhook_ask *ask,
     struct webhook_call *call = mem_zalloc(sizeof *call);
     if (!call)
         return err_nomem(err);
-    *call = (struct webhook_call){
-        .webhook = webhook, .next = webhook->calls, .done = done, .ctx = ctx, .timer = {.fn = on_rest_over}};
+    *call = (struct webhook_call){.webhook = webhook, .done = done, .ctx = ctx, .timer = {.fn = on_rest_over}};
     call->timer.ctx = call;
-    if (call->next)
-        call->next->prev = call;
-    webhook->calls = call;
+    list_push(&webhook->calls, call);
     webhook->n_calls++;
     call->body = make_body(ask);
     call->answer = crypto_secret_alloc(ANSWER_MAX);

@@ -28,8 +28,7 @@ static const char *cause_of(const struct sbox *sbox)
 
 static void put_limits_hit(struct json *json, uint32_t mask)
 {
-    json_key(json, "limits_hit");
-    json_array(json);
+    json_key_array(json, "limits_hit");
     for (int i = 0; i < BRIG_LIMIT_MAX; i++)
         if (mask & 1u << i)
             json_string(json, brig_limit_name((enum brig_limit)i));
@@ -41,31 +40,31 @@ static void put_certificate(struct json *json, const struct sbox *sbox)
     const struct sbox_private *priv = sbox->priv;
 
     json_object(json);
-    json_key(json, "sandbox_id"), json_string(json, sbox->id);
+    json_key_string(json, "sandbox_id", sbox->id);
     if (sbox->spec.name[0])
-        json_key(json, "name"), json_string(json, sbox->spec.name);
-    json_key(json, "organization_id"), json_string(json, sbox->org_id);
+        json_key_string(json, "name", sbox->spec.name);
+    json_key_string(json, "organization_id", sbox->org_id);
     if (sbox->key_id[0])
-        json_key(json, "key_id"), json_string(json, sbox->key_id);
+        json_key_string(json, "key_id", sbox->key_id);
     receipt_put_time(json, "created_at", sbox->created_at_ns);
     receipt_put_time(json, "ended_at", priv->end.ended_at_ns);
-    json_key(json, "cause"), json_string(json, cause_of(sbox));
-    json_key(json, "ended_by"), json_string(json, priv->ending.by[0] ? priv->ending.by : "sandbox");
+    json_key_string(json, "cause", cause_of(sbox));
+    json_key_string(json, "ended_by", priv->ending.by[0] ? priv->ending.by : "sandbox");
     if (priv->ending.request_id[0])
-        json_key(json, "request_id"), json_string(json, priv->ending.request_id);
+        json_key_string(json, "request_id", priv->ending.request_id);
     if (priv->end.detail[0])
-        json_key(json, "detail"), json_string(json, priv->end.detail);
+        json_key_string(json, "detail", priv->end.detail);
     put_limits_hit(json, priv->end.limits_hit);
     struct brig_usage usage = priv->end.usage;
     sbox_network(sbox, &usage.net_in_bytes, &usage.net_out_bytes);
     receipt_put_usage(json, &usage);
     network_put(json, sbox);
     receipt_put_limits(json, &sbox->limits);
-    json_key(json, "template"), json_string(json, sbox->spec.template_name);
+    json_key_string(json, "template", sbox->spec.template_name);
     json_key(json, "metadata");
     json_pairs(json, sbox->spec.metadata, sbox->spec.n_metadata);
-    json_key(json, "boot_id"), json_string(json, sbox->boot_id);
-    json_key(json, "recreated"), json_u64(json, priv->recreated);
+    json_key_string(json, "boot_id", sbox->boot_id);
+    json_key_u64(json, "recreated", priv->recreated);
     json_end(json);
 }
 
@@ -113,15 +112,15 @@ int certificate_write_gone(struct manager *manager, const struct store_sandbox *
     const char *cause = brig_cause_name(BRIG_CAUSE_SANDBOX_GONE);
 
     json_object(&json);
-    json_key(&json, "sandbox_id"), json_string(&json, row->id);
+    json_key_string(&json, "sandbox_id", row->id);
     if (row->name[0])
-        json_key(&json, "name"), json_string(&json, row->name);
-    json_key(&json, "organization_id"), json_string(&json, row->org_id);
+        json_key_string(&json, "name", row->name);
+    json_key_string(&json, "organization_id", row->org_id);
     receipt_put_time(&json, "created_at", row->created_at_ns);
     receipt_put_time(&json, "ended_at", cert.ended_at_ns);
-    json_key(&json, "cause"), json_string(&json, cause);
-    json_key(&json, "ended_by"), json_string(&json, "sandbox");
-    json_key(&json, "detail"), json_string(&json, detail);
+    json_key_string(&json, "cause", cause);
+    json_key_string(&json, "ended_by", "sandbox");
+    json_key_string(&json, "detail", detail);
     put_limits_hit(&json, 0);
     json_end(&json);
     int r = json_finish(&json);

@@ -4,6 +4,7 @@
  * stdin must not take back bytes that are on their way, so the call lives as long as the process reads. The end of
  * stdin is said once, and for all.
  */
+#include "base/list.h"
 #include "sandbox/processes.h"
 
 struct input {
@@ -17,12 +18,7 @@ static void detach(struct input *input)
 {
     struct process *process = input->process;
 
-    if (input->prev)
-        input->prev->next = input->next;
-    else
-        process->inputs = input->next;
-    if (input->next)
-        input->next->prev = input->prev;
+    list_remove(&process->inputs, input);
     process->n_inputs--;
     sbox_release(process->sbox);
 }
@@ -158,10 +154,7 @@ int input_open(struct process *process, const struct input_events *events, struc
     }
     input->process = process;
     input->events = *events;
-    input->next = process->inputs;
-    if (input->next)
-        input->next->prev = input;
-    process->inputs = input;
+    list_push(&process->inputs, input);
     process->n_inputs++;
     sbox_hold(process->sbox);
     *ret = input;

@@ -6,6 +6,7 @@
  * Invariant: every sbox is in the list; in the table of ids from the moment it has one; in that of names if it has a
  * name. It leaves all three in sbox_forget().
  */
+#include "base/list.h"
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
 
@@ -87,10 +88,7 @@ struct sbox *sbox_new(struct manager *manager, bool internal)
     sbox->last_used_boot_ns = sandbox_boot_ns();
     for (int i = 0; i < BRIG_LAYER_MAX; i++)
         sbox->layers[i].by = sbox->layers[i].why = "";
-    sbox->next = *list_of(sbox);
-    if (sbox->next)
-        sbox->next->prev = sbox;
-    *list_of(sbox) = sbox;
+    list_push(list_of(sbox), sbox);
     if (internal) {
         manager->n_children++;
     } else {
@@ -233,17 +231,6 @@ struct link *sbox_link(const struct sbox *sbox)
 
 /* ---- the end of one -------------------------------------------------------------------------------------- */
 
-static void list_remove(struct sbox *sbox, struct sbox **head)
-{
-    if (sbox->prev)
-        sbox->prev->next = sbox->next;
-    else
-        *head = sbox->next;
-    if (sbox->next)
-        sbox->next->prev = sbox->prev;
-    sbox->next = sbox->prev = NULL;
-}
-
 void sbox_retire(struct sbox *sbox)
 {
     struct manager *manager = sbox->manager;
@@ -252,17 +239,14 @@ void sbox_retire(struct sbox *sbox)
         return;
     sbox->priv->retired = true;
     table_remove(sbox);
-    list_remove(sbox, list_of(sbox));
+    list_remove(list_of(sbox), sbox);
     if (sbox->priv->internal) {
         manager->n_children--;
     } else {
         manager->count--;
         manager->stats.sandboxes[sbox->state]--;
     }
-    sbox->next = manager->retired;
-    if (sbox->next)
-        sbox->next->prev = sbox;
-    manager->retired = sbox;
+    list_push(&manager->retired, sbox);
     manager_check_shut(manager);
 }
 
@@ -283,7 +267,7 @@ static void sbox_free(struct sbox *sbox)
         mem_free(ticket);
     }
     sbox_retire(sbox);
-    list_remove(sbox, &manager->retired);
+    list_remove(&manager->retired, sbox);
     network_free(sbox);
     sbox_spec_done(&sbox->spec);
     mem_free(priv->metadata_memory);
@@ -304,11 +288,7 @@ void sbox_forget(struct sbox *sbox)
 
 void sbox_watch(struct sbox *sbox, struct sbox_watch *watch)
 {
-    watch->prev = NULL;
-    watch->next = sbox->priv->watches;
-    if (watch->next)
-        watch->next->prev = watch;
-    sbox->priv->watches = watch;
+    list_push(&sbox->priv->watches, watch);
 }
 
 void sbox_unwatch(struct sbox *sbox, struct sbox_watch *watch)

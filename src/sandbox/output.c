@@ -7,6 +7,7 @@
  * either order. With end() the reader is gone. The first reader of a new process gets what early.c has kept for it. One
  * opened with output_open_now() ends where the output was when it was opened: how much that is, brig-init's list tells.
  */
+#include "base/list.h"
 #include "sandbox/processes.h"
 
 static void detach(struct output *output)
@@ -18,12 +19,7 @@ static void detach(struct output *output)
     else if (output->call)
         call_drop(output->call);
     output->call = NULL;
-    if (output->prev)
-        output->prev->next = output->next;
-    else
-        process->outputs = output->next;
-    if (output->next)
-        output->next->prev = output->prev;
+    list_remove(&process->outputs, output);
     process->n_outputs--;
     sbox_release(process->sbox);
 }
@@ -166,10 +162,7 @@ static int open_reader(struct process *process, const struct output_events *even
         return err_nomem(err);
     output->events = *events;
     output->process = process;
-    output->next = process->outputs;
-    if (output->next)
-        output->next->prev = output;
-    process->outputs = output;
+    list_push(&process->outputs, output);
     process->n_outputs++;
     sbox_hold(process->sbox);
     *ret = output;

@@ -8,6 +8,7 @@
 
 #include "audit/suspicion.h"
 #include "base/id.h"
+#include "base/list.h"
 #include "receipt/receipt.h"
 #include "sandbox/processes.h"
 
@@ -24,12 +25,7 @@ struct process *process_new(struct sbox *sbox, const struct caller *caller, bool
     process->caller = *caller;
     program_init(&process->prog, sbox->manager->loop, &sbox->link, &process_events, process);
     process->cause = BRIG_CAUSE_HOST_ERROR;
-    process->prev = priv->last;
-    if (process->prev)
-        process->prev->next = process;
-    else
-        priv->first = process;
-    priv->last = process;
+    list_append(&priv->first, &priv->last, process);
     priv->running++;
     process->shell = shell;
     if (!shell) /* a shell that waits for a command does not keep its sandbox from being idle */
@@ -348,10 +344,10 @@ void process_json(const struct process *process, struct json *json)
     for (size_t i = 0; process->argv && process->argv[i]; i++)
         json_string(json, process->argv[i]);
     json_end(json);
-    json_key(json, "running"), json_bool(json, process_running(process));
-    json_key(json, "tty"), json_bool(json, process->tty);
+    json_key_bool(json, "running", process_running(process));
+    json_key_bool(json, "tty", process->tty);
     if (process->shell)
-        json_key(json, "shell"), json_u64(json, process->shell_number);
+        json_key_u64(json, "shell", process->shell_number);
     if (process->started_at_ns)
         receipt_put_time(json, "started_at", process->started_at_ns);
     if (process->prog.state == PROGRAM_ENDED) {

@@ -12,21 +12,20 @@ static void put_row(struct json *json, const struct sbox *sbox)
     const struct sbox_private *priv = sbox->priv;
 
     json_object(json);
-    json_key(json, "box_id"), json_string(json, priv->box_id);
-    json_key(json, "boot_id"), json_string(json, sbox->boot_id);
-    json_key(json, "ends_at_boot_ns"), json_u64(json, sbox->ends_at_boot_ns);
-    json_key(json, "paused_by_timeout"), json_bool(json, priv->paused_by_timeout);
-    json_key(json, "recreated"), json_u64(json, priv->recreated);
-    json_key(json, "next_proc"), json_u64(json, priv->reserved);
-    json_key(json, "created_by"), json_string(json, priv->creator.actor);
-    json_key(json, "created_as"), json_string(json, standing_name(caller_standing(&priv->creator)));
+    json_key_string(json, "box_id", priv->box_id);
+    json_key_string(json, "boot_id", sbox->boot_id);
+    json_key_u64(json, "ends_at_boot_ns", sbox->ends_at_boot_ns);
+    json_key_bool(json, "paused_by_timeout", priv->paused_by_timeout);
+    json_key_u64(json, "recreated", priv->recreated);
+    json_key_u64(json, "next_proc", priv->reserved);
+    json_key_string(json, "created_by", priv->creator.actor);
+    json_key_string(json, "created_as", standing_name(caller_standing(&priv->creator)));
     if (sbox->spec.reuse[0]) {
-        json_key(json, "reuse"), json_string(json, sbox->spec.reuse);
-        json_key(json, "reuse_config"), json_string(json, sbox->spec.reuse_config);
+        json_key_string(json, "reuse", sbox->spec.reuse);
+        json_key_string(json, "reuse_config", sbox->spec.reuse_config);
     }
     network_put_row(json, sbox);
-    json_key(json, "spec");
-    json_object(json);
+    json_key_object(json, "spec");
     json_spec(json, &sbox->spec, true);
     receipt_put_limits(json, &sbox->spec.limits);
     json_end(json);

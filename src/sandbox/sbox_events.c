@@ -5,6 +5,7 @@
  * were. When there is no room for a new event, the organisation that has the most loses its oldest one: an organisation
  * that makes many pushes out its own.
  */
+#include "base/list.h"
 #include "receipt/receipt.h"
 #include "sandbox/private.h"
 
@@ -61,17 +62,17 @@ void sandbox_event(struct sbox *sbox, const char *type, const char *detail)
     manager->event_seq = seq;
 
     json_object(&json);
-    json_key(&json, "seq"), json_u64(&json, seq);
+    json_key_u64(&json, "seq", seq);
     receipt_put_time(&json, "time", clock_real_ns());
-    json_key(&json, "type"), json_string(&json, type);
-    json_key(&json, "sandbox_id"), json_string(&json, sbox->id);
+    json_key_string(&json, "type", type);
+    json_key_string(&json, "sandbox_id", sbox->id);
     if (sbox->spec.name[0])
-        json_key(&json, "name"), json_string(&json, sbox->spec.name);
-    json_key(&json, "organization_id"), json_string(&json, sbox->org_id);
-    json_key(&json, "state"), json_string(&json, sbox_state_name(sbox->state));
-    json_key(&json, "boot_id"), json_string(&json, sbox->boot_id);
+        json_key_string(&json, "name", sbox->spec.name);
+    json_key_string(&json, "organization_id", sbox->org_id);
+    json_key_string(&json, "state", sbox_state_name(sbox->state));
+    json_key_string(&json, "boot_id", sbox->boot_id);
     if (detail && detail[0])
-        json_key(&json, "detail"), json_string(&json, detail);
+        json_key_string(&json, "detail", detail);
     json_end(&json);
     if (json_finish(&json) < 0) {
         buf_done(&buf);
@@ -93,11 +94,7 @@ void sandbox_event(struct sbox *sbox, const char *type, const char *detail)
 
 void manager_listen(struct manager *manager, struct manager_listener *listener)
 {
-    listener->prev = NULL;
-    listener->next = manager->listeners;
-    if (listener->next)
-        listener->next->prev = listener;
-    manager->listeners = listener;
+    list_push(&manager->listeners, listener);
 }
 
 void manager_unlisten(struct manager *manager, struct manager_listener *listener)

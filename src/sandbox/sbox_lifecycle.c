@@ -3,6 +3,7 @@
  * sbox_lifecycle.c: pause, resume, update, statistics. Pausing and resuming are states of their own while the provider
  * works; an end that comes in between wins, and the one who paused is told so.
  */
+#include "base/list.h"
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
 
@@ -323,12 +324,7 @@ int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout
 
 static void ticket_drop(struct ticket *ticket)
 {
-    if (ticket->prev)
-        ticket->prev->next = ticket->next;
-    else
-        ticket->sbox->priv->tickets = ticket->next;
-    if (ticket->next)
-        ticket->next->prev = ticket->prev;
+    list_remove(&ticket->sbox->priv->tickets, ticket);
     mem_free(ticket);
 }
 
@@ -367,10 +363,8 @@ static struct ticket *ticket_new(struct sbox *sbox, void *ctx, struct brig_err *
         (void)err_nomem(err);
         return NULL;
     }
-    *ticket = (struct ticket){.sbox = sbox, .ctx = ctx, .next = sbox->priv->tickets};
-    if (ticket->next)
-        ticket->next->prev = ticket;
-    sbox->priv->tickets = ticket;
+    *ticket = (struct ticket){.sbox = sbox, .ctx = ctx};
+    list_push(&sbox->priv->tickets, ticket);
     return ticket;
 }
 

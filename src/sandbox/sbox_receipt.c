@@ -87,7 +87,7 @@ int process_open_doc(const struct process *process, struct buf *out)
     struct json json = JSON_INIT(out);
 
     json_object(&json);
-    json_key(&json, "id"), json_string(&json, process->run_id);
+    json_key_string(&json, "id", process->run_id);
     receipt_put_readers(&json, sbox_is_gifted(sbox) ? caller_reads(&process->caller) : NULL);
     json_key(&json, "kind"), json_string(&json, "command");
     json_key(&json, "via"), json_string(&json, "daemon");

@@ -5,6 +5,7 @@
  */
 #include <signal.h>
 
+#include "base/list.h"
 #include "sandbox/processes.h"
 
 static int check_spec(struct sbox *sbox, const struct process_spec *spec, struct brig_err *err)
@@ -199,12 +200,7 @@ static void wait_free(struct process_wait *wait)
 {
     struct process *process = wait->process;
 
-    if (wait->prev)
-        wait->prev->next = wait->next;
-    else
-        process->waits = wait->next;
-    if (wait->next)
-        wait->next->prev = wait->prev;
+    list_remove(&process->waits, wait);
     process->n_waits--;
     loop_timer_clear(process->sbox->manager->loop, &wait->timer);
     sbox_release(process->sbox);
@@ -247,8 +243,7 @@ int process_wait(struct process *process, uint64_t timeout_ms,
     struct process_wait *wait = mem_zalloc(sizeof *wait);
     if (!wait)
         return err_nomem(err);
-    *wait = (struct process_wait){
-        .process = process, .timer = {.fn = on_wait_timer}, .done = done, .ctx = ctx, .next = process->waits};
+    *wait = (struct process_wait){.process = process, .timer = {.fn = on_wait_timer}, .done = done, .ctx = ctx};
     wait->timer.ctx = wait;
     if (process->prog.state == PROGRAM_ENDED || timeout_ms) {
         uint64_t wait_ns = process->prog.state == PROGRAM_ENDED ? 0
@@ -260,9 +255,7 @@ int process_wait(struct process *process, uint64_t timeout_ms,
             return r;
         }
     }
-    if (wait->next)
-        wait->next->prev = wait;
-    process->waits = wait;
+    list_push(&process->waits, wait);
     process->n_waits++;
     sbox_hold(process->sbox);
     *ret = wait;

@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "base/list.h"
 #include "codec/wire/guest_msg.h"
 #include "sandbox/processes.h"
 
@@ -60,7 +61,7 @@ static void put_stream(struct json *json, const char *name, const char *encoding
         json_string_n(json, buf->data ? buf->data : "", buf->len);
     else
         json_base64(json, buf->data, buf->len);
-    json_key(json, encoding), json_string(json, text ? "utf-8" : "base64");
+    json_key_string(json, encoding, text ? "utf-8" : "base64");
 }
 
 static void put_result(struct json *json, const struct shell *shell)
@@ -75,15 +76,15 @@ static void put_result(struct json *json, const struct shell *shell)
         json_i64(json, status);
     else
         json_i64(json, WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
-    json_key(json, "cwd"), json_string(json, shell->cwd);
-    json_key(json, "timed_out"), json_bool(json, shell->timed_out);
-    json_key(json, "ended"), json_bool(json, shell->result.ended);
-    json_key(json, "restarted"), json_bool(json, shell->restarted);
-    json_key(json, "truncated"), json_object(json);
-    json_key(json, "stdout"), json_bool(json, shell->truncated[1]);
-    json_key(json, "stderr"), json_bool(json, shell->truncated[2]);
+    json_key_string(json, "cwd", shell->cwd);
+    json_key_bool(json, "timed_out", shell->timed_out);
+    json_key_bool(json, "ended", shell->result.ended);
+    json_key_bool(json, "restarted", shell->restarted);
+    json_key_object(json, "truncated");
+    json_key_bool(json, "stdout", shell->truncated[1]);
+    json_key_bool(json, "stderr", shell->truncated[2]);
     json_end(json);
-    json_key(json, "duration_ms"), json_u64(json, (clock_mono_ns() - shell->started_ns) / NS_PER_MS);
+    json_key_u64(json, "duration_ms", (clock_mono_ns() - shell->started_ns) / NS_PER_MS);
     json_end(json);
 }
 
@@ -256,12 +257,7 @@ static void shell_free(struct shell *shell)
         shell->process->shell_number = 0;
         shell->process->start_done = NULL;
     }
-    if (shell->prev)
-        shell->prev->next = shell->next;
-    else
-        priv->shells = shell->next;
-    if (shell->next)
-        shell->next->prev = shell->prev;
+    list_remove(&priv->shells, shell);
     priv->n_shells--;
     buf_done(&shell->command);
     kept_done(shell->sbox->manager, shell->sbox->org_id, shell->kept);
@@ -379,10 +375,7 @@ static struct shell *shell_new(struct sbox *sbox, const struct caller *caller, c
     shell->number = priv->next_shell++;
     shell->timer = (struct loop_timer){.fn = on_timer, .ctx = shell};
     snprintf(shell->cwd, sizeof shell->cwd, "%s", dir);
-    shell->next = priv->shells;
-    if (shell->next)
-        shell->next->prev = shell;
-    priv->shells = shell;
+    list_push(&priv->shells, shell);
     priv->n_shells++;
     if (copy_env(shell, env) < 0) {
         shell_free(shell);

@@ -4,6 +4,7 @@
  * that has been destroyed meanwhile is not called (the store delivers what it has when it is closed, which is after
  * us).
  */
+#include "base/list.h"
 #include "sandbox/private.h"
 
 struct store_op *store_op_new(struct manager *manager, struct sbox *sbox, store_done_fn *done, store_rows_fn *rows,
@@ -13,11 +14,8 @@ struct store_op *store_op_new(struct manager *manager, struct sbox *sbox, store_
 
     if (!op)
         return NULL;
-    *op = (struct store_op){
-        .manager = manager, .sbox = sbox, .done = done, .rows = rows, .ctx = ctx, .next = manager->ops};
-    if (op->next)
-        op->next->prev = op;
-    manager->ops = op;
+    *op = (struct store_op){.manager = manager, .sbox = sbox, .done = done, .rows = rows, .ctx = ctx};
+    list_push(&manager->ops, op);
     if (sbox)
         sbox->priv->pins++;
     return op;
@@ -28,14 +26,8 @@ static struct store_op take(struct store_op *op)
 {
     struct store_op copy = *op;
 
-    if (copy.manager) {
-        if (op->prev)
-            op->prev->next = op->next;
-        else
-            copy.manager->ops = op->next;
-        if (op->next)
-            op->next->prev = op->prev;
-    }
+    if (copy.manager)
+        list_remove(&copy.manager->ops, op);
     mem_free(op);
     return copy;
 }

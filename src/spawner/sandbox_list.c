@@ -4,26 +4,17 @@
  * nobody walks over two thousand that wait to find the one that died; and one with a run is in a bucket by the run's
  * number, which is how the engine names it.
  */
+#include "base/list.h"
 #include "spawner/spawner.h"
 
 static void unlink_from(struct spawner *spawner, struct sandbox *s)
 {
-    if (s->prev)
-        s->prev->next = s->next;
-    else
-        spawner->lists[s->state] = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
-    s->next = s->prev = NULL;
+    list_remove(&spawner->lists[s->state], s);
 }
 
 static void link_to(struct spawner *spawner, struct sandbox *s)
 {
-    s->prev = NULL;
-    s->next = spawner->lists[s->state];
-    if (s->next)
-        s->next->prev = s;
-    spawner->lists[s->state] = s;
+    list_push(&spawner->lists[s->state], s);
 }
 
 void sandbox_list_add(struct spawner *spawner, struct sandbox *s)

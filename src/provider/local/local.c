@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "provider/local/local.h"
@@ -47,10 +48,7 @@ static struct local_box *box_add(struct local *local, uint64_t number)
         return NULL;
     box->box.provider = &local->provider;
     box->number = number;
-    box->next = local->boxes;
-    if (box->next)
-        box->next->prev = box;
-    local->boxes = box;
+    list_push(&local->boxes, box);
     struct local_box **bucket = &local->buckets[number % LOCAL_BUCKETS];
     box->same_bucket = *bucket;
     *bucket = box;
@@ -64,12 +62,7 @@ static void box_free(struct local *local, struct local_box *box)
             *at = box->same_bucket;
             break;
         }
-    if (box->prev)
-        box->prev->next = box->next;
-    else
-        local->boxes = box->next;
-    if (box->next)
-        box->next->prev = box->prev;
+    list_remove(&local->boxes, box);
     local_forget_kill(box);
     local_drop_questions(box);
     local_drop_listeners(box);

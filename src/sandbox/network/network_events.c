@@ -351,19 +351,19 @@ void network_put(struct json *json, const struct sbox *sbox)
     }
     network_totals(net, &counts);
     json_object(json);
-    json_key(json, "policy"), json_string(json, net->choice.name);
-    json_key(json, "version"), json_u64(json, net->version);
-    json_key(json, "bytes_in"), json_u64(json, counts.bytes_in);
-    json_key(json, "bytes_out"), json_u64(json, counts.bytes_out);
-    json_key(json, "allowed"), json_u64(json, counts.allowed);
-    json_key(json, "denied"), json_u64(json, counts.denied);
-    json_key(json, "names_allowed"), json_u64(json, counts.names_allowed);
-    json_key(json, "names_refused"), json_u64(json, counts.names_refused);
-    json_key(json, "connections"), json_u64(json, counts.open);
-    json_key(json, "secrets_used"), json_u64(json, counts.substituted);
-    json_key(json, "foreign_placeholders"), json_u64(json, counts.foreign_placeholders);
+    json_key_string(json, "policy", net->choice.name);
+    json_key_u64(json, "version", net->version);
+    json_key_u64(json, "bytes_in", counts.bytes_in);
+    json_key_u64(json, "bytes_out", counts.bytes_out);
+    json_key_u64(json, "allowed", counts.allowed);
+    json_key_u64(json, "denied", counts.denied);
+    json_key_u64(json, "names_allowed", counts.names_allowed);
+    json_key_u64(json, "names_refused", counts.names_refused);
+    json_key_u64(json, "connections", counts.open);
+    json_key_u64(json, "secrets_used", counts.substituted);
+    json_key_u64(json, "foreign_placeholders", counts.foreign_placeholders);
     AUTO_BUF struct buf learned = BUF_INIT(POLICY_JSON_MAX);
     if (net->learn && learn_put_json(net->learn, &learned) == 0)
-        json_key(json, "learned"), json_raw(json, learned.data, learned.len);
+        json_key_raw(json, "learned", learned.data, learned.len);
     json_end(json);
 }

@@ -13,22 +13,22 @@ void network_put_row(struct json *json, const struct sbox *sbox)
 
     if (!net)
         return;
-    json_key(json, "gate"), json_object(json);
-    json_key(json, "slot"), json_u64(json, net->gated ? net->slot : 0);
-    json_key(json, "version"), json_u64(json, net->version);
-    json_key(json, "name"), json_string(json, net->choice.name);
-    json_key(json, "policy_version"), json_u64(json, net->choice.version);
-    json_key(json, "named"), json_bool(json, net->choice.named);
-    json_key(json, "learn"), json_bool(json, net->choice.learn);
-    json_key(json, "trust"), json_bool(json, net->trust);
+    json_key_object(json, "gate");
+    json_key_u64(json, "slot", net->gated ? net->slot : 0);
+    json_key_u64(json, "version", net->version);
+    json_key_string(json, "name", net->choice.name);
+    json_key_u64(json, "policy_version", net->choice.version);
+    json_key_bool(json, "named", net->choice.named);
+    json_key_bool(json, "learn", net->choice.learn);
+    json_key_bool(json, "trust", net->trust);
     if (net->choice.json)
-        json_key(json, "policy"), json_raw(json, net->choice.json, strlen(net->choice.json));
-    json_key(json, "placeholders"), json_array(json);
+        json_key_raw(json, "policy", net->choice.json, strlen(net->choice.json));
+    json_key_array(json, "placeholders");
     for (size_t i = 0; i < sbox->spec.n_secrets; i++)
         json_string(json, net->placeholders ? net->placeholders[i] : "");
     json_end(json);
     if (net->ca)
-        json_key(json, "ca"), json_string(json, net->ca);
+        json_key_string(json, "ca", net->ca);
     json_end(json);
 }
 

@@ -229,10 +229,10 @@ static void put_limits(struct json *json, const struct brig_limits *limits)
                 {"net_bps", limits->net_bps},
                 {"connections", limits->connections}};
 
-    json_key(json, "limits"), json_object(json);
+    json_key_object(json, "limits");
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         if (rows[i].value)
-            json_key(json, rows[i].name), json_u64(json, rows[i].value);
+            json_key_u64(json, rows[i].name, rows[i].value);
     json_end(json);
 }
 
@@ -246,11 +246,11 @@ int slot_json(const struct sbox_network *net, const struct network_choice *choic
     int r = 0;
 
     json_object(&json);
-    json_key(&json, "policy"), json_raw(&json, policy, strlen(policy));
-    json_key(&json, "name"), json_string(&json, choice->name);
-    json_key(&json, "org"), json_string(&json, sbox->org_id);
+    json_key_raw(&json, "policy", policy, strlen(policy));
+    json_key_string(&json, "name", choice->name);
+    json_key_string(&json, "org", sbox->org_id);
     put_limits(&json, &sbox->spec.limits);
-    json_key(&json, "secrets"), json_array(&json);
+    json_key_array(&json, "secrets");
     for (size_t i = 0; r == 0 && i < sbox->spec.n_secrets; i++)
         /* One that was deleted since is used no more; the rest of the network goes on. */
         if (net->placeholders[i][0] && (!sbox->priv->announced || find_secret(sbox, sbox->spec.secrets[i].name, NULL)))
