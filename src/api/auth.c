@@ -38,7 +38,7 @@ int auth_open(struct api *api, struct brig_err *err)
 int auth_check(struct api *api, const struct exchange *x, const char *text, struct caller *ret, struct brig_err *err)
 {
     if (!text && exchange_is_unix(x)) {
-        snprintf(ret->org_id, sizeof ret->org_id, "%s", ACCOUNTS_DEFAULT_ORG);
+        str_assign(ret->org_id, ACCOUNTS_DEFAULT_ORG);
         snprintf(ret->actor, sizeof ret->actor, "socket:%u", (unsigned)exchange_peer_uid(x));
         ret->role = STORE_ROLE_ADMIN;
         ret->socket = true;
@@ -53,7 +53,7 @@ int auth_check(struct api *api, const struct exchange *x, const char *text, stru
     if (!key)
         return err_set(err, BRIG_E_UNAUTHENTICATED, 0, "the key is not known");
     snprintf(ret->actor, sizeof ret->actor, "%.63s", key->id);
-    snprintf(ret->org_id, sizeof ret->org_id, "%s", key->org_id);
+    str_assign(ret->org_id, key->org_id);
     int r = key_check(api->accounts, key, err);
     if (r < 0)
         return r;

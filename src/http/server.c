@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "http/server_conn.h"
 #include "http/tls.h"
 
@@ -247,7 +248,7 @@ void server_drain(struct server *server)
 
 void exchange_set_owner(struct exchange *x, const char *owner)
 {
-    snprintf(x->owner, sizeof(x->owner), "%s", owner);
+    (void)!str_copy(x->owner, sizeof(x->owner), owner); /* too long: nobody's, so that server_cut() finds no other's */
 }
 
 void server_cut(struct server *server, const char *owner, const struct exchange *but)

@@ -229,7 +229,7 @@ void letta_put_head(struct json *json, const struct object *object)
     api_put(json, "last_updated_by_id", json_get(object->json, "last_updated_by_id"));
     api_put_time(json, "created_at", object->created_at_ns);
     api_put_time(json, "updated_at", object->updated_at_ns);
-    api_put_text(json, "id", object->id);
+    json_key_string(json, "id", object->id);
 }
 
 void letta_answer_null(struct request *rq)

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/str.h"
 #include "program/program.h"
 
 #define PROGRAM_KILL_NS (500 * NS_PER_MS) /* between SIGTERM and SIGKILL of a timeout */
@@ -223,7 +224,7 @@ bool program_verdict(struct program *p, enum brig_cause cause, const char *detai
 {
     if (p->state >= PROGRAM_JUDGING || !verdict_pass(&p->verdict, cause))
         return false;
-    snprintf(p->detail, sizeof p->detail, "%s", detail);
+    str_cut(p->detail, sizeof p->detail, detail);
     return true;
 }
 
@@ -305,7 +306,7 @@ enum brig_cause program_cause(struct program *p, const struct box_stats *stats, 
     else {
         cause = BRIG_CAUSE_HOST_ERROR;
         if (!p->detail[0])
-            snprintf(p->detail, sizeof p->detail, "%s", deaf);
+            str_assign(p->detail, deaf);
     }
     p->limits_hit |= cause_limit(cause);
     return cause;
@@ -318,7 +319,7 @@ enum brig_cause program_gone(struct program *p, const char *why, const struct bo
         return BRIG_CAUSE_CANCELLED;
     }
     p->limits_hit |= end->limits_hit;
-    snprintf(p->detail, sizeof p->detail, "%s", end->detail[0] ? end->detail : "the sandbox has ended");
+    str_cut(p->detail, sizeof p->detail, end->detail[0] ? end->detail : "the sandbox has ended");
     return end->cause == BRIG_CAUSE_OOM || end->cause == BRIG_CAUSE_HOST_ERROR ? end->cause : BRIG_CAUSE_SANDBOX_GONE;
 }
 

@@ -37,7 +37,7 @@ static void add_known(struct providers *providers, const char *name, const char 
     struct entry *entry = &providers->entries[providers->n++];
 
     entry->name = name;
-    snprintf(entry->off, sizeof entry->off, "%s", off);
+    str_cut(entry->off, sizeof entry->off, off);
 }
 
 int providers_create(const struct config *config, struct providers **ret, struct brig_err *err)

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/str.h"
 #include "receipt/receipt.h"
 
 const char cause_host_oom[] = "the host ran out of memory below the sandbox's own limit";
@@ -56,7 +57,7 @@ enum brig_cause cause_of_exit(int status, uint32_t hit, uint64_t memory_peak, ui
     if (status != 0 && (hit & 1u << BRIG_LIMIT_MEMORY)) {
         if (cause_oom_is_ours(memory_peak, memory_limit))
             return BRIG_CAUSE_OOM;
-        snprintf(detail, detail_size, "%s", cause_host_oom);
+        str_cut(detail, detail_size, cause_host_oom);
         return BRIG_CAUSE_HOST_ERROR;
     }
     if (status != 0 && (hit & (1u << BRIG_LIMIT_DISK | 1u << BRIG_LIMIT_INODES)))

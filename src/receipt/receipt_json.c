@@ -25,7 +25,7 @@ static void put_string(struct json *json, const char *key, const char *text)
 {
     if (!text || !text[0])
         return;
-    json_key(json, key), json_string(json, text);
+    json_key_string(json, key, text);
 }
 
 void receipt_put_outcome(struct json *json, const struct brig_receipt *r)
@@ -119,7 +119,7 @@ void receipt_put_protection(struct json *json, const struct brig_layer_state *la
         json_key_object(json, brig_layer_name((enum brig_layer)i));
         json_key_bool(json, "on", layer->on);
         if (layer->abi)
-            json_key(json, "abi"), json_u64(json, layer->abi);
+            json_key_u64(json, "abi", layer->abi);
         put_string(json, "by", layer->by);
         put_string(json, "why", layer->why);
         json_end(json);

@@ -323,7 +323,9 @@ static int make_text(char text[KEY_TEXT + 1], struct key *key)
     memcpy(text, KEY_PREFIX, sizeof KEY_PREFIX - 1);
     crypto_hex(random, sizeof random, text + sizeof KEY_PREFIX - 1);
     crypto_wipe(random, sizeof random);
-    snprintf(key->hint, sizeof key->hint, "%s", text + KEY_TEXT - 4);
+    r = str_copy(key->hint, sizeof key->hint, text + KEY_TEXT - 4);
+    if (r < 0)
+        return r;
     return hash_text(text, key->hash);
 }
 

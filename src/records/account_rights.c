@@ -35,7 +35,7 @@ void caller_choose_org(const struct accounts *accounts, const char *org, struct 
     if (!caller->socket && !key_has(accounts, caller->key_id, "user_ids"))
         return; /* the key says whose it is, whatever the request says */
     if (org_find(accounts, org))
-        snprintf(caller->org_id, sizeof caller->org_id, "%s", org);
+        (void)!str_copy(caller->org_id, sizeof caller->org_id, org); /* what is found has an id that fits */
 }
 
 int caller_may_run(const struct accounts *accounts, const struct caller *caller, bool default_deny, const char *name,
@@ -127,7 +127,10 @@ int lists_put(struct accounts *accounts, const char *org, const char *key, const
     if (!make)
         return err_nomem(err);
     *make = (struct list_change){.accounts = accounts, .tools = tools};
-    snprintf(make->org_id, sizeof make->org_id, "%s", org);
+    if (str_copy(make->org_id, sizeof make->org_id, org) < 0) {
+        mem_free(make);
+        return err_set(err, BRIG_E_NOT_FOUND, 0, "organisation %.64s not found", org);
+    }
     const struct objects_change change = {.org = key ? org : "",
                                           .id = key ? key : org,
                                           .make = make_lists,

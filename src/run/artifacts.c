@@ -207,7 +207,7 @@ static struct left *left_of(struct executor *executor, const char *org)
 
     if (!str_eq(slot->org, org)) { /* another's, or the first since the start: looked at now */
         *slot = (struct left){.bytes = WEIGH_BYTES};
-        snprintf(slot->org, sizeof slot->org, "%s", org);
+        (void)!str_copy(slot->org, sizeof slot->org, org);
     }
     return slot;
 }
@@ -300,7 +300,7 @@ void artifact_fetch(struct executor *executor, const char *org, const char *id, 
 {
     struct artifact *a = mem_zalloc(sizeof *a);
 
-    if (!a || !plain(org) || !plain(id)) {
+    if (!a || !plain(org) || !plain(id) || strlen(org) >= sizeof a->org || strlen(id) >= sizeof a->id) {
         mem_free(a);
         child_release(child);
         return;
@@ -312,8 +312,7 @@ void artifact_fetch(struct executor *executor, const char *org, const char *id, 
                            .timer = {.fn = on_timer},
                            .watch = {.ended = on_gone}};
     a->timer.ctx = a->watch.ctx = a;
-    snprintf(a->org, sizeof a->org, "%s", org);
-    snprintf(a->id, sizeof a->id, "%s", id);
+    (void)!(str_copy(a->org, sizeof a->org, org) || str_copy(a->id, sizeof a->id, id)); /* they fit: see above */
     list_push(&executor->artifacts, a);
     const struct call_events events = {.event = on_entry, .reply = on_listed, .ctx = a};
     if (loop_timer_set(executor->o.loop, &a->timer, loop_now_ns() + ARTIFACT_NS, NULL) < 0 ||

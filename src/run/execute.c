@@ -251,7 +251,7 @@ static int copy_agent(struct run *run, const struct run_ask *ask)
     struct json json = JSON_INIT(&text);
 
     if (ask->agent) {
-        snprintf(run->agent_id, sizeof run->agent_id, "%s", ask->agent->id);
+        str_assign(run->agent_id, ask->agent->id);
         run->agent_version = ask->agent->version;
         if (copy_text(run, agent_project(ask->agent), &run->project) < 0)
             return -ENOMEM;
@@ -275,12 +275,14 @@ static int copy_ask(struct run *run, const struct run_ask *ask)
     run->strict = ask->strict || run->executor->o.config->tools_strict;
     run->background = ask->background;
     run->reuse = (int)ask->reuse;
-    snprintf(run->sandbox_id, sizeof run->sandbox_id, "%s", ask->sandbox_id ? ask->sandbox_id : "");
+    int r = str_copy(run->sandbox_id, sizeof run->sandbox_id, ask->sandbox_id ? ask->sandbox_id : "");
+    if (r < 0)
+        return r;
     run->args_len = ask->args ? ask->args_len : 2;
     run->args = run_copy(run, ask->args ? ask->args : "{}", run->args_len);
     if (!run->args)
         return -ENOMEM;
-    int r = copy_tool(run, ask->tool);
+    r = copy_tool(run, ask->tool);
     if (r == 0)
         r = copy_agent(run, ask);
     if (r == 0)
@@ -358,7 +360,7 @@ void run_cancel(struct run *run, const char *why)
         run->provider->ops->cancel(run->provider, run->provider_run);
     } else {
         run_drop_waits(run);
-        snprintf(run->note, sizeof run->note, "%s", why);
+        str_cut(run->note, sizeof run->note, why);
         if (loop_timer_set(run->executor->o.loop, &run->later, loop_now_ns(), NULL) < 0)
             on_later(&run->later);
     }

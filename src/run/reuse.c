@@ -112,7 +112,7 @@ static void on_made(void *ctx, struct sbox *sbox, const struct brig_err *err)
         wait_free(wait);
     } else if (!err) {
         if (wait->ephemeral)
-            snprintf(wait->run->own_sandbox, sizeof wait->run->own_sandbox, "%s", sbox_id(sbox));
+            (void)!str_copy(wait->run->own_sandbox, sizeof wait->run->own_sandbox, sbox_id(sbox));
         go(wait, sbox);
     } else if (err->code == BRIG_E_CONFLICT) {
         look_later(wait); /* somebody else makes it */
@@ -187,8 +187,8 @@ static int make(struct reuse_wait *wait, struct brig_err *err)
     raise_limits(&run->limits, &spec.limits);
     /* nobody else works in the sandbox of one run, nor does its caller */
     spec.ephemeral = spec.service = wait->ephemeral;
-    snprintf(spec.reuse, sizeof spec.reuse, "%s", wait->mark);
-    snprintf(spec.reuse_config, sizeof spec.reuse_config, "%s", run->fingerprint);
+    str_assign(spec.reuse, wait->mark);
+    str_assign(spec.reuse_config, run->fingerprint);
     wait->asked = true;
     r = manager_create_sandbox(o->manager, &run->caller, &spec, NULL, NULL, on_made, wait, err);
     if (r < 0)

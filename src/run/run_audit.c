@@ -63,7 +63,7 @@ static void describe(struct run *run, struct buf *out)
     if (run->tool.source && crypto_sha256(run->tool.source, run->tool.source_len, sum) == 0)
         crypto_hex(sum, sizeof sum, whole);
     else
-        snprintf(whole, sizeof whole, "%s", hash("", 0, source));
+        (void)!str_copy(whole, sizeof whole, hash("", 0, source));
     (void)!buf_printf(out, "%s version %" PRIu64 " source sha256:%s %zu bytes, arguments sha256:%s %zu bytes", run->id,
                       run->tool.version, whole, run->tool.source_len,
                       run->args ? hash(run->args, run->args_len, args) : "", run->args_len);

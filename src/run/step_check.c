@@ -82,11 +82,11 @@ static int ask_approval(struct run *run, struct brig_err *err)
         return err_set(err, BRIG_E_FORBIDDEN, 0, "Tool '%.64s' needs an approval, and nobody can give one here",
                        run->tool.name ? run->tool.name : "");
     ask.expires_at_ns = ask.asked_at_ns + (int64_t)(o->config->tools_approval_timeout * NS_PER_MS);
-    snprintf(ask.run_id, sizeof ask.run_id, "%s", run->id);
-    snprintf(ask.org_id, sizeof ask.org_id, "%s", run->caller.org_id);
+    str_assign(ask.run_id, run->id);
+    str_assign(ask.org_id, run->caller.org_id);
     snprintf(ask.tool, sizeof ask.tool, "%.63s", run->tool.name ? run->tool.name : "");
     snprintf(ask.agent_id, sizeof ask.agent_id, "%.63s", run->agent_id);
-    snprintf(ask.actor, sizeof ask.actor, "%s", run->caller.actor);
+    str_assign(ask.actor, run->caller.actor);
     int r = approvals_ask(o->approvals, &ask, o->config->tools_approval_timeout, on_decided, run, err);
     run->asked = r == 0;
     return r < 0 ? r : 1;

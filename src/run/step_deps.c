@@ -64,15 +64,17 @@ void run_fingerprint(struct run *run)
         return;
     if (!str_eq(slot->org, run->caller.org_id) || !str_eq(slot->id, id) || slot->version != version || !slot->text[0]) {
         struct fingerprint_of fresh = {.version = version};
-        snprintf(fresh.org, sizeof fresh.org, "%s", run->caller.org_id);
-        snprintf(fresh.id, sizeof fresh.id, "%s", id);
-        int r = object ? config_fingerprint("local", run->caller.org_id, json_get(object->json, "config"), fresh.text)
-                       : of_default(run, fresh.text);
+        str_assign(fresh.org, run->caller.org_id);
+        int r = str_copy(fresh.id, sizeof fresh.id, id);
+        if (r < 0)
+            return;
+        r = object ? config_fingerprint("local", run->caller.org_id, json_get(object->json, "config"), fresh.text)
+                   : of_default(run, fresh.text);
         if (r < 0)
             return; /* then the result has none */
         *slot = fresh;
     }
-    snprintf(run->fingerprint, sizeof run->fingerprint, "%s", slot->text);
+    str_assign(run->fingerprint, slot->text);
 }
 
 /* ---- the directory -------------------------------------------------------------------------------------- */

@@ -35,8 +35,9 @@ void place_order(struct run *run)
     const struct json_value *own = json_get(json_get(ask->org_doc, "tools"), "provider");
     struct provider *e2b = NULL;
 
-    snprintf(run->wish, sizeof run->wish, "%s", ask->provider ? ask->provider : "");
-    snprintf(run->org_wish, sizeof run->org_wish, "%s", own && own->type == JSON_STRING ? own->string : "");
+    /* a name that is cut is as long as the array, and no provider's */
+    str_cut(run->wish, sizeof run->wish, ask->provider);
+    str_cut(run->org_wish, sizeof run->org_wish, own && own->type == JSON_STRING ? own->string : NULL);
     wish(run, run->wish);
     wish(run, run->tool.provider);
     wish(run, run->org_wish);

@@ -78,9 +78,9 @@ static int put_receipt(struct run *run, uint64_t audit_seq, struct buf *out)
 static void fill_row(const struct run *run, struct store_run *row)
 {
     *row = (struct store_run){.started_at_ns = run->created_at_ns};
-    snprintf(row->id, sizeof row->id, "%s", run->id);
-    snprintf(row->org_id, sizeof row->org_id, "%s", run->caller.org_id);
-    snprintf(row->kind, sizeof row->kind, "%s", kinds[run->kind]);
+    str_assign(row->id, run->id);
+    str_assign(row->org_id, run->caller.org_id);
+    (void)!str_copy(row->kind, sizeof row->kind, kinds[run->kind]);
 }
 
 /* A run that was refused leaves a row only when it has one already. */
@@ -94,7 +94,7 @@ void run_store_refused(struct run *run)
     if (!run->executor->o.store || run->kind == FRAME_SCHEMA)
         return;
     fill_row(run, &row);
-    snprintf(r.detail, sizeof r.detail, "%s", run->refused.message);
+    str_assign(r.detail, run->refused.message);
     json_object(&json);
     json_key_string(&json, "id", run->id);
     json_key_string(&json, "kind", kinds[run->kind]);
@@ -105,7 +105,7 @@ void run_store_refused(struct run *run)
     receipt_put_time(&json, "ended_at", clock_real_ns());
     json_end(&json);
     row.ended_at_ns = clock_real_ns();
-    snprintf(row.cause, sizeof row.cause, "%s", brig_cause_name(r.cause));
+    (void)!str_copy(row.cause, sizeof row.cause, brig_cause_name(r.cause));
     if (json_finish(&json) < 0)
         return;
     row.doc = buf.data;
@@ -123,8 +123,8 @@ static void store(struct run *run, const char *receipt)
     row.started_at_ns = o->r.started_at_ns;
     row.ended_at_ns = o->r.ended_at_ns;
     row.doc = receipt;
-    snprintf(row.cause, sizeof row.cause, "%s", brig_cause_name(o->r.cause));
-    snprintf(row.sandbox_id, sizeof row.sandbox_id, "%s", o->r.sandbox_id);
+    (void)!str_copy(row.cause, sizeof row.cause, brig_cause_name(o->r.cause));
+    str_assign(row.sandbox_id, o->r.sandbox_id);
     /* a store that cannot take it says so in /readyz */
     (void)!store_put_run(run->executor->o.store, &row, NULL, NULL, NULL);
 }

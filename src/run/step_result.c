@@ -42,7 +42,7 @@ static struct outcome *outcome_begin(struct run *run)
     for (int i = 0; i < 3; i++)
         o->out[i] = BUF_INIT(TEXT_MAX);
     o->r = (struct brig_receipt){.size = sizeof o->r};
-    snprintf(o->r.id, sizeof o->r.id, "%s", run->id);
+    str_assign(o->r.id, run->id);
     return o;
 }
 
@@ -113,7 +113,7 @@ static int set_error(struct run *run, const char *type, const char *message, con
     o->has_error = true;
     r = clean(run, type, strlen(type), &name); /* a class may be called anything */
     keep_first(&name, sizeof o->error_type - 1);
-    snprintf(o->error_type, sizeof o->error_type, "%s", name.data ? name.data : "");
+    str_cut(o->error_type, sizeof o->error_type, name.data);
     o->error_message.len = 0;
     if (r == 0)
         r = clean(run, message, strlen(message), &o->error_message);
@@ -174,16 +174,16 @@ static const char *ended_by_limit(const struct child_done *done, const char **ty
         break;
     case BRIG_CAUSE_CANCELLED:
         *type = "CancelledError",
-        snprintf(out, size, "%s", done->detail && done->detail[0] ? done->detail : "the run was cancelled");
+        str_cut(out, size, done->detail && done->detail[0] ? done->detail : "the run was cancelled");
         break;
     case BRIG_CAUSE_POLICY:
-        *type = "PermissionError", snprintf(out, size, "%s", done->detail ? done->detail : "a policy ended it");
+        *type = "PermissionError", str_cut(out, size, done->detail ? done->detail : "a policy ended it");
         break;
     case BRIG_CAUSE_SIGNALLED: snprintf(out, size, "the program was killed by signal %d", done->signal); break;
     case BRIG_CAUSE_EXITED:
         snprintf(out, size, "the program ended without an answer: exit code %d", done->exit_code);
         break;
-    default: snprintf(out, size, "%s", done->detail && done->detail[0] ? done->detail : "the sandbox was lost"); break;
+    default: str_cut(out, size, done->detail && done->detail[0] ? done->detail : "the sandbox was lost"); break;
     }
     return out;
 }
@@ -291,8 +291,8 @@ static void fill_receipt(struct run *run, const struct child_done *done)
     r->signal = done->signal;
     r->started = done->started;
     r->limits_hit = done->limits_hit;
-    snprintf(r->detail, sizeof r->detail, "%s", done->detail ? done->detail : "");
-    snprintf(r->sandbox_id, sizeof r->sandbox_id, "%s", done->sandbox_id ? done->sandbox_id : "");
+    str_cut(r->detail, sizeof r->detail, done->detail);
+    (void)!str_copy(r->sandbox_id, sizeof r->sandbox_id, done->sandbox_id ? done->sandbox_id : "");
     r->limits = done->limits;
     r->limits.timeout = run->timeout_ms;
     r->usage = done->usage;
@@ -450,8 +450,8 @@ void step_result(struct run *run, const struct child_done *done)
 
     run->step = STEP_RESULT;
     flush_output(run);
-    snprintf(org, sizeof org, "%s", run->caller.org_id);
-    snprintf(id, sizeof id, "%s", run->id);
+    str_assign(org, run->caller.org_id);
+    str_assign(id, run->id);
     const bool look = take_outcome(run, done) && keep;
     run->child = NULL;
     struct sbox *own = run->own_sandbox[0] ? sbox_by_id(executor->o.manager, run->own_sandbox) : NULL;
@@ -471,7 +471,7 @@ void run_result_error(struct run *run, enum brig_cause cause, const char *type, 
     o->r.cause = cause;
     o->r.started_at_ns = run->created_at_ns;
     o->r.ended_at_ns = clock_real_ns();
-    snprintf(o->r.detail, sizeof o->r.detail, "%s", message);
+    str_cut(o->r.detail, sizeof o->r.detail, message);
     if (set_error(run, type, message, "") < 0)
         o->func_return.len = o->text.len = 0;
     run_over(run);

@@ -136,7 +136,7 @@ static void fill_claim(struct run *run, struct child_claim *ret, const struct bu
                                 .output_data = run->events.output ? on_output : NULL,
                                 .done = on_answered,
                                 .ctx = run};
-    snprintf(ret->run_id, sizeof ret->run_id, "%s", run->id);
+    str_assign(ret->run_id, run->id);
 }
 
 /* The sandbox has its own network, and its limits. */
@@ -144,7 +144,7 @@ static int send_live(struct run *run, struct sbox *sbox, struct child_claim *cla
 {
     struct child_spec spec = {.argv = runtime_argv(run->tool.language)};
 
-    snprintf(spec.org_id, sizeof spec.org_id, "%s", run->caller.org_id);
+    str_assign(spec.org_id, run->caller.org_id);
     claim->network = NULL;
     claim->n_secrets = 0;
     claim->limits = (struct brig_limits){0};

@@ -79,9 +79,9 @@ static int make(const struct sbox *sbox, struct store_certificate *row, char **r
     buf_done(&buf);
     if (!*ret_doc)
         return r < 0 ? r : -ENOMEM;
-    snprintf(row->sandbox_id, sizeof row->sandbox_id, "%s", sbox->id);
-    snprintf(row->org_id, sizeof row->org_id, "%s", sbox->org_id);
-    snprintf(row->cause, sizeof row->cause, "%s", cause_of(sbox));
+    str_assign(row->sandbox_id, sbox->id);
+    str_assign(row->org_id, sbox->org_id);
+    (void)!str_copy(row->cause, sizeof row->cause, cause_of(sbox));
     row->ended_at_ns = sbox->priv->end.ended_at_ns;
     row->doc = *ret_doc;
     return 0;
@@ -124,9 +124,9 @@ int certificate_write_gone(struct manager *manager, const struct store_sandbox *
     put_limits_hit(&json, 0);
     json_end(&json);
     int r = json_finish(&json);
-    snprintf(cert.sandbox_id, sizeof cert.sandbox_id, "%s", row->id);
-    snprintf(cert.org_id, sizeof cert.org_id, "%s", row->org_id);
-    snprintf(cert.cause, sizeof cert.cause, "%s", cause);
+    str_assign(cert.sandbox_id, row->id);
+    str_assign(cert.org_id, row->org_id);
+    (void)!str_copy(cert.cause, sizeof cert.cause, cause);
     cert.doc = buf.data;
     r = r < 0 ? err_nomem(err) : store_end_sandbox(manager->store, &cert, NULL, NULL, err);
     buf_done(&buf);

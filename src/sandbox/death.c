@@ -107,10 +107,10 @@ void sbox_stop(struct sbox *sbox, const struct caller *caller, const char *why, 
     struct sbox_private *priv = sbox->priv;
     struct ending *ending = &priv->ending;
 
-    snprintf(ending->why, sizeof ending->why, "%s", why);
-    snprintf(ending->by, sizeof ending->by, "%s", by);
-    snprintf(ending->actor, sizeof ending->actor, "%s", caller ? caller->actor : "system");
-    snprintf(ending->request_id, sizeof ending->request_id, "%s", caller ? caller->request_id : "");
+    str_cut(ending->why, sizeof ending->why, why);
+    str_cut(ending->by, sizeof ending->by, by);
+    str_cut(ending->actor, sizeof ending->actor, caller ? caller->actor : "system");
+    str_cut(ending->request_id, sizeof ending->request_id, caller ? caller->request_id : "");
     loop_timer_clear(sbox->manager->loop, &priv->deadline);
     if (priv->box)
         sbox_ops(sbox)->end(priv->box);
@@ -138,7 +138,7 @@ static void give_up(struct sbox *sbox, const char *detail)
     struct sbox_private *priv = sbox->priv;
 
     if (!priv->end.detail[0])
-        snprintf(priv->end.detail, sizeof priv->end.detail, "%s", detail);
+        str_cut(priv->end.detail, sizeof priv->end.detail, detail);
     snprintf(priv->ending.by, sizeof priv->ending.by, "sandbox");
     if (sbox->state != SBOX_STOPPING)
         sbox_moved(sbox, SBOX_STOPPING);
@@ -210,8 +210,8 @@ static void tell_of_end(struct sbox *sbox)
                          : why[0]               ? "sandbox.delete"
                                                 : "sandbox.died";
 
-    snprintf(by.actor, sizeof by.actor, "%s", priv->ending.actor[0] ? priv->ending.actor : "system");
-    snprintf(by.request_id, sizeof by.request_id, "%s", priv->ending.request_id);
+    str_cut(by.actor, sizeof by.actor, priv->ending.actor[0] ? priv->ending.actor : "system");
+    str_assign(by.request_id, priv->ending.request_id);
     sandbox_audit(sbox->manager, &by, sbox->org_id, action, sbox->id, why[0] ? "ok" : brig_cause_name(priv->end.cause),
                   priv->end.detail, false);
     sandbox_event(sbox, action, why[0] ? why : brig_cause_name(priv->end.cause));
@@ -226,7 +226,7 @@ static void settle_cause(struct sbox *sbox)
         return;
     priv->end.cause = BRIG_CAUSE_SANDBOX_GONE;
     if (priv->link_gone)
-        snprintf(priv->end.detail, sizeof priv->end.detail, "%s", priv->link_why.message);
+        str_assign(priv->end.detail, priv->link_why.message);
 }
 
 static struct brig_err gone_err(const struct sbox *sbox)

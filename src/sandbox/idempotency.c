@@ -74,7 +74,7 @@ static int join(struct manager *manager, struct idem *idem)
         *at = mem_zalloc(sizeof **at);
         if (!*at)
             return -ENOMEM;
-        snprintf((*at)->org_id, sizeof(*at)->org_id, "%s", idem->org_id);
+        str_assign((*at)->org_id, idem->org_id);
     }
     idem->org = *at;
     idem->org_older = idem->org->last;
@@ -136,10 +136,11 @@ static struct idem *add(struct manager *manager, const char *org_id, const char 
 {
     struct idem *idem = mem_zalloc(sizeof *idem);
 
-    if (!idem)
+    if (!idem || str_copy(idem->org_id, sizeof idem->org_id, org_id) < 0 ||
+        str_copy(idem->key, sizeof idem->key, key) < 0) {
+        mem_free(idem);
         return NULL;
-    snprintf(idem->org_id, sizeof idem->org_id, "%s", org_id);
-    snprintf(idem->key, sizeof idem->key, "%s", key);
+    }
     memcpy(idem->fingerprint, fingerprint, sizeof idem->fingerprint);
     idem->created_at_ns = created_at_ns;
     idem->manager = manager;
@@ -289,8 +290,8 @@ int idem_write(struct manager *manager, struct idem *idem, struct sbox *sbox, st
     struct store_idempotency row = {.created_at_ns = idem->created_at_ns, .status = 201};
     char doc[64];
 
-    snprintf(row.org_id, sizeof row.org_id, "%s", idem->org_id);
-    snprintf(row.key, sizeof row.key, "%s", idem->key);
+    str_assign(row.org_id, idem->org_id);
+    str_assign(row.key, idem->key);
     memcpy(row.fingerprint, idem->fingerprint, sizeof row.fingerprint);
     snprintf(doc, sizeof doc, "{\"sandbox_id\":\"%s\"}", sbox->id);
     row.doc = doc;
@@ -309,7 +310,7 @@ void idem_settle(struct manager *manager, struct idem *idem, struct sbox *sbox, 
         return;
     idem->pending = false;
     if (sbox) {
-        snprintf(idem->sandbox_id, sizeof idem->sandbox_id, "%s", sbox->id);
+        str_assign(idem->sandbox_id, sbox->id);
         answer(idem, sbox, NULL);
         return;
     }
@@ -339,7 +340,8 @@ static int on_row(void *ctx, const struct store_idempotency *row)
                             ? add(manager, row->org_id, row->key, row->fingerprint, row->created_at_ns)
                             : NULL;
     if (idem)
-        snprintf(idem->sandbox_id, sizeof idem->sandbox_id, "%s", id->string);
+        (void)!str_copy(idem->sandbox_id, sizeof idem->sandbox_id, id->string); /* too long: no id, so it is not found
+                                                                                 */
     json_doc_free(doc);
     return 0;
 }

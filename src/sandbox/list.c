@@ -15,7 +15,7 @@ static struct process *add_foreign(struct sbox *sbox, const struct svc_proc_info
 {
     struct caller caller = {.actor = "system"};
 
-    snprintf(caller.org_id, sizeof caller.org_id, "%s", sbox->org_id);
+    str_assign(caller.org_id, sbox->org_id);
     struct process *process = process_new(sbox, &caller, info->flags & SVC_PROC_SHELL);
     if (!process)
         return NULL;

@@ -79,14 +79,7 @@ void process_unlink(struct process *process)
 
     if (process->unlinked)
         return;
-    if (process->prev)
-        process->prev->next = process->next;
-    else
-        priv->first = process->next;
-    if (process->next)
-        process->next->prev = process->prev;
-    else
-        priv->last = process->prev;
+    list_take(&priv->first, &priv->last, process);
     if (process->prog.state == PROGRAM_ENDED)
         priv->ended--;
     else
@@ -272,12 +265,12 @@ int process_store(struct process *process)
     bool ended = process->prog.state == PROGRAM_ENDED;
     int r = 0;
 
-    snprintf(row.id, sizeof row.id, "%s", process->run_id);
-    snprintf(row.org_id, sizeof row.org_id, "%s", sbox->org_id);
-    snprintf(row.sandbox_id, sizeof row.sandbox_id, "%s", sbox->id);
+    str_assign(row.id, process->run_id);
+    str_assign(row.org_id, sbox->org_id);
+    str_assign(row.sandbox_id, sbox->id);
     snprintf(row.kind, sizeof row.kind, "command");
     if (ended) {
-        snprintf(row.cause, sizeof row.cause, "%s", brig_cause_name(process->cause));
+        (void)!str_copy(row.cause, sizeof row.cause, brig_cause_name(process->cause));
         row.ended_at_ns = process->ended_at_ns;
         row.doc = process->receipt;
         r = process->receipt ? 0 : -ENOMEM;
@@ -337,10 +330,10 @@ bool process_has_tty(const struct process *process)
 void process_json(const struct process *process, struct json *json)
 {
     json_object(json);
-    json_key(json, "number"), json_u64(json, process->prog.number);
-    json_key(json, "pid"), json_u64(json, process->pid);
-    json_key(json, "run_id"), json_string(json, process->run_id);
-    json_key(json, "argv"), json_array(json);
+    json_key_u64(json, "number", process->prog.number);
+    json_key_u64(json, "pid", process->pid);
+    json_key_string(json, "run_id", process->run_id);
+    json_key_array(json, "argv");
     for (size_t i = 0; process->argv && process->argv[i]; i++)
         json_string(json, process->argv[i]);
     json_end(json);
@@ -360,9 +353,9 @@ void process_json(const struct process *process, struct json *json)
         };
         receipt_put_time(json, "ended_at", process->ended_at_ns);
         receipt_put_outcome(json, &outcome);
-        json_key(json, "output"), json_object(json);
-        json_key(json, "stdout"), json_u64(json, process->prog.exit.output[1]);
-        json_key(json, "stderr"), json_u64(json, process->prog.exit.output[2]);
+        json_key_object(json, "output");
+        json_key_u64(json, "stdout", process->prog.exit.output[1]);
+        json_key_u64(json, "stderr", process->prog.exit.output[2]);
         json_end(json);
     }
     json_end(json);

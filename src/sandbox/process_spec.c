@@ -98,10 +98,8 @@ static int read_cwd(struct proc_in *in, const struct json_value *v, struct brig_
         return err_usage(err, "cwd: must not be empty");
     size_t len = strlen(in->sandbox_dir) + v->len + 2;
     char *path = arena_take(&in->arena, len, 1);
-    if (text[0] == '/')
-        snprintf(path, len, "%s", text);
-    else
-        snprintf(path, len, "%s/%s", in->sandbox_dir, text);
+    if (str_format(path, len, "%s%s%s", text[0] == '/' ? "" : in->sandbox_dir, text[0] == '/' ? "" : "/", text) < 0)
+        return -ENAMETOOLONG;
     in->spec->workdir = path;
     return check_inside_path("cwd", path, err);
 }

@@ -158,8 +158,11 @@ int manager_set_quota(struct manager *manager, const char *id, const struct json
     struct quota_of *q = mem_zalloc(sizeof *q);
     if (!q)
         return err_nomem(err);
+    if (str_copy(q->id, sizeof q->id, id) < 0) {
+        mem_free(q);
+        return err_usage(err, "organisation %.64s: the id is too long", id);
+    }
     forget(manager, id);
-    snprintf(q->id, sizeof q->id, "%s", id);
     q->quota = quota;
     struct quota_of **head = &manager->quotas[sandbox_bucket(id, NULL)];
     q->next = *head;

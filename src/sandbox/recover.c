@@ -213,8 +213,7 @@ static void on_runs(void *ctx, const char *const *docs, const char *const *ids, 
     }
     for (size_t i = 0; i < n; i++)
         process_recover(manager, docs[i], ids[i]);
-    if (more && n > 0) {
-        snprintf(manager->recovery->last, sizeof manager->recovery->last, "%s", ids[n - 1]);
+    if (more && n > 0 && str_copy(manager->recovery->last, sizeof manager->recovery->last, ids[n - 1]) == 0) {
         scan_runs(manager);
         return;
     }

@@ -45,12 +45,12 @@ int row_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err
         return 0; /* done is not called: those who would wait for it know */
     put_row(&json, sbox);
     int r = json_finish(&json);
-    snprintf(row.id, sizeof row.id, "%s", sbox->id);
-    snprintf(row.org_id, sizeof row.org_id, "%s", sbox->org_id);
-    snprintf(row.key_id, sizeof row.key_id, "%s", sbox->key_id);
-    snprintf(row.name, sizeof row.name, "%s", sbox->spec.name);
-    snprintf(row.state, sizeof row.state, "%s", sbox_state_name(state));
-    snprintf(row.provider, sizeof row.provider, "%s", sbox_ops(sbox)->name);
+    str_assign(row.id, sbox->id);
+    str_assign(row.org_id, sbox->org_id);
+    str_assign(row.key_id, sbox->key_id);
+    str_assign(row.name, sbox->spec.name);
+    (void)!str_copy(row.state, sizeof row.state, sbox_state_name(state));
+    (void)!str_copy(row.provider, sizeof row.provider, sbox_ops(sbox)->name);
     row.doc = buf.data;
     struct store_op *op = r == 0 && done ? store_op_new(sbox->manager, sbox, done, NULL, ctx) : NULL;
     if (r == 0 && done && !op)
@@ -86,7 +86,7 @@ static void read_creator(const struct json_value *doc, struct caller *ret)
 {
     enum standing as = standing_parse(get_string(doc, "created_as"));
 
-    snprintf(ret->actor, sizeof ret->actor, "%s", get_string(doc, "created_by"));
+    str_cut(ret->actor, sizeof ret->actor, get_string(doc, "created_by"));
     ret->socket = as == STANDING_SOCKET;
     ret->role = as >= STANDING_ADMIN ? STORE_ROLE_ADMIN : as == STANDING_USER ? STORE_ROLE_USER : STORE_ROLE_READ_ONLY;
 }
@@ -104,11 +104,12 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
     int r = spec_parse(spec, manager->config, &admin, true, &sbox->spec, err);
     if (r < 0)
         return r;
-    snprintf(priv->box_id, sizeof priv->box_id, "%s", get_string(doc, "box_id"));
-    snprintf(sbox->boot_id, sizeof sbox->boot_id, "%s", get_string(doc, "boot_id"));
+    if (str_copy(priv->box_id, sizeof priv->box_id, get_string(doc, "box_id")) < 0 ||
+        str_copy(sbox->boot_id, sizeof sbox->boot_id, get_string(doc, "boot_id")) < 0 ||
+        str_copy(sbox->spec.reuse, sizeof sbox->spec.reuse, get_string(doc, "reuse")) < 0 ||
+        str_copy(sbox->spec.reuse_config, sizeof sbox->spec.reuse_config, get_string(doc, "reuse_config")) < 0)
+        return err_set(err, BRIG_E_HOST, 0, "its row has a name that is too long");
     read_creator(doc, &priv->creator);
-    snprintf(sbox->spec.reuse, sizeof sbox->spec.reuse, "%s", get_string(doc, "reuse"));
-    snprintf(sbox->spec.reuse_config, sizeof sbox->spec.reuse_config, "%s", get_string(doc, "reuse_config"));
     sbox->ends_at_boot_ns = get_u64(doc, "ends_at_boot_ns");
     priv->paused_by_timeout = by_timeout && by_timeout->type == JSON_BOOL && by_timeout->boolean;
     priv->recreated = (uint32_t)get_u64(doc, "recreated");
@@ -121,9 +122,9 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
 int row_read(struct manager *manager, const struct store_sandbox *row, struct sbox *sbox, struct brig_err *err)
 {
     struct json_doc *doc = NULL;
-    snprintf(sbox->org_id, sizeof sbox->org_id, "%s", row->org_id); /* whose secrets and policies */
-    snprintf(sbox->priv->creator.org_id, sizeof sbox->priv->creator.org_id, "%s", row->org_id);
-    snprintf(sbox->id, sizeof sbox->id, "%s", row->id);
+    str_assign(sbox->org_id, row->org_id); /* whose secrets and policies */
+    str_assign(sbox->priv->creator.org_id, row->org_id);
+    str_assign(sbox->id, row->id);
     int r = json_read(row->doc ? row->doc : "", row->doc ? strlen(row->doc) : 0, JSON_READ_VALUES, &doc, err);
 
     if (r == 0)
@@ -131,7 +132,7 @@ int row_read(struct manager *manager, const struct store_sandbox *row, struct sb
     json_doc_free(doc);
     if (r < 0)
         return r;
-    snprintf(sbox->key_id, sizeof sbox->key_id, "%s", row->key_id);
+    str_assign(sbox->key_id, row->key_id);
     sbox->created_at_ns = row->created_at_ns;
     sbox->updated_at_ns = row->updated_at_ns;
     return 0;

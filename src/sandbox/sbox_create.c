@@ -181,7 +181,8 @@ static int take_up(struct sbox *sbox, struct box_up *up, struct brig_err *err)
     if (!sbox->id[0]) {
         if (sbox_by_id(sbox->manager, up->id))
             return err_set(err, BRIG_E_HOST, EEXIST, "the provider's id %s", up->id);
-        snprintf(sbox->id, sizeof sbox->id, "%s", up->id);
+        if (str_copy(sbox->id, sizeof sbox->id, up->id) < 0)
+            return err_set(err, BRIG_E_HOST, 0, "the provider's id %s: too long", up->id);
         if (!priv->internal)
             sbox_table_add(sbox);
     }
@@ -333,8 +334,8 @@ static int admit(struct manager *manager, const struct caller *caller, struct sb
     struct sbox *sbox = sbox_new(manager, spec->internal);
     if (!sbox)
         return err_nomem(err);
-    snprintf(sbox->org_id, sizeof sbox->org_id, "%s", caller->org_id);
-    snprintf(sbox->key_id, sizeof sbox->key_id, "%s", caller->key_id);
+    str_assign(sbox->org_id, caller->org_id);
+    str_assign(sbox->key_id, caller->key_id);
     sbox->priv->creator = *caller;
     sbox->spec = *spec;
     *spec = (struct sbox_spec){0};

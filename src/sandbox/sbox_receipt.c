@@ -26,7 +26,7 @@ static void fill_end(const struct process *process, struct brig_receipt *r)
     r->cause = process->cause;
     r->limits_hit = process->prog.limits_hit;
     r->started = process->started_at_ns != 0 && !process->prog.start_errnum && process->pid != 0;
-    snprintf(r->detail, sizeof r->detail, "%s", process->prog.detail);
+    str_assign(r->detail, process->prog.detail);
     r->exit_code = program_exit_code(&process->prog);
     r->signal = process->prog.has_exit || process->prog.start_errnum ? program_exit_signal(&process->prog) : SIGKILL;
 }
@@ -49,9 +49,9 @@ int process_receipt(struct process *process)
         .written = {0, process->prog.exit.output[1], process->prog.exit.output[2]},
     };
 
-    snprintf(r.id, sizeof r.id, "%s", process->run_id);
-    snprintf(r.sandbox_id, sizeof r.sandbox_id, "%s", sbox->id);
-    snprintf(r.name, sizeof r.name, "%s", sbox->spec.name);
+    str_assign(r.id, process->run_id);
+    str_assign(r.sandbox_id, sbox->id);
+    str_assign(r.name, sbox->spec.name);
     fill_end(process, &r);
     program_usage(&process->prog, &r.usage);
     r.usage.wall_ms = wall_ms(&process->prog);
@@ -89,28 +89,28 @@ int process_open_doc(const struct process *process, struct buf *out)
     json_object(&json);
     json_key_string(&json, "id", process->run_id);
     receipt_put_readers(&json, sbox_is_gifted(sbox) ? caller_reads(&process->caller) : NULL);
-    json_key(&json, "kind"), json_string(&json, "command");
-    json_key(&json, "via"), json_string(&json, "daemon");
-    json_key(&json, "organization_id"), json_string(&json, sbox->org_id);
-    json_key(&json, "sandbox_id"), json_string(&json, sbox->id);
-    json_key(&json, "process"), json_u64(&json, process->prog.number);
-    json_key(&json, "command"), json_array(&json);
+    json_key_string(&json, "kind", "command");
+    json_key_string(&json, "via", "daemon");
+    json_key_string(&json, "organization_id", sbox->org_id);
+    json_key_string(&json, "sandbox_id", sbox->id);
+    json_key_u64(&json, "process", process->prog.number);
+    json_key_array(&json, "command");
     for (size_t i = 0; process->argv && process->argv[i]; i++)
         json_string(&json, process->argv[i]);
     json_end(&json);
     receipt_put_time(&json, "started_at", process->started_at_ns ? process->started_at_ns : clock_real_ns());
     /* for the one who takes it up again */
-    json_key(&json, "resume"), json_object(&json);
-    json_key(&json, "actor"), json_string(&json, process->caller.actor);
-    json_key(&json, "key_id"), json_string(&json, process->caller.key_id);
-    json_key(&json, "sent_ns"), json_u64(&json, process->prog.sent_ns);
-    json_key(&json, "started_at_ns"), json_i64(&json, process->started_at_ns);
-    json_key(&json, "timeout_ms"), json_u64(&json, process->prog.timeout_ms);
-    json_key(&json, "deadline_ns"), json_u64(&json, process->prog.deadline_ns);
-    json_key(&json, "output"), json_u64(&json, process->prog.output_max);
-    json_key(&json, "tty"), json_bool(&json, process->tty);
-    json_key(&json, "stdin"), json_bool(&json, process->stdin_open);
-    json_key(&json, "shell"), json_u64(&json, process->shell ? process->shell_number : 0);
+    json_key_object(&json, "resume");
+    json_key_string(&json, "actor", process->caller.actor);
+    json_key_string(&json, "key_id", process->caller.key_id);
+    json_key_u64(&json, "sent_ns", process->prog.sent_ns);
+    json_key_i64(&json, "started_at_ns", process->started_at_ns);
+    json_key_u64(&json, "timeout_ms", process->prog.timeout_ms);
+    json_key_u64(&json, "deadline_ns", process->prog.deadline_ns);
+    json_key_u64(&json, "output", process->prog.output_max);
+    json_key_bool(&json, "tty", process->tty);
+    json_key_bool(&json, "stdin", process->stdin_open);
+    json_key_u64(&json, "shell", process->shell ? process->shell_number : 0);
     json_end(&json);
     json_end(&json);
     return json_finish(&json);
@@ -164,19 +164,19 @@ static int from_doc(struct sbox *sbox, const struct json_value *doc, const char 
     uint64_t number = number_of(doc, "process"), shell = number_of(resume, "shell");
     struct caller caller = {0};
 
-    if (number == 0 || number >= INT32_MAX || process_find(sbox, (uint32_t)number))
+    if (number == 0 || number >= INT32_MAX || process_find(sbox, (uint32_t)number) ||
+        str_copy(caller.key_id, sizeof caller.key_id, string_of(resume, "key_id")) < 0)
         return -EINVAL;
-    snprintf(caller.actor, sizeof caller.actor, "%s", string_of(resume, "actor"));
-    snprintf(caller.key_id, sizeof caller.key_id, "%s", string_of(resume, "key_id"));
-    snprintf(caller.org_id, sizeof caller.org_id, "%s", sbox->org_id);
+    str_cut(caller.actor, sizeof caller.actor, string_of(resume, "actor"));
+    str_assign(caller.org_id, sbox->org_id);
     struct process *process = process_new(sbox, &caller, shell != 0);
     if (!process)
         return -ENOMEM;
-    if (copy_argv(process, json_get(doc, "command")) < 0) {
+    if (copy_argv(process, json_get(doc, "command")) < 0 ||
+        str_copy(process->run_id, sizeof process->run_id, run_id) < 0) {
         process_unlink(process);
         return -ENOMEM;
     }
-    snprintf(process->run_id, sizeof process->run_id, "%s", run_id);
     process->prog.number = (uint32_t)number;
     process->shell_number = (uint32_t)shell;
     process->unconfirmed = true;
@@ -209,13 +209,13 @@ static void close_run(struct manager *manager, const struct json_value *doc, con
     receipt_put_time(&json, "ended_at", row.ended_at_ns);
     json_end(&json);
     if (json_finish(&json) < 0 || !end || buf_append(&buf, text, (size_t)(end - text)) < 0 ||
-        buf_append(&buf, ",", 1) < 0 || buf_append(&buf, tail.data + 1, tail.len - 1) < 0)
+        buf_append(&buf, ",", 1) < 0 || buf_append(&buf, tail.data + 1, tail.len - 1) < 0 ||
+        str_copy(row.id, sizeof row.id, run_id) < 0 ||
+        str_copy(row.org_id, sizeof row.org_id, string_of(doc, "organization_id")) < 0 ||
+        str_copy(row.sandbox_id, sizeof row.sandbox_id, string_of(doc, "sandbox_id")) < 0)
         return; /* it stays open; the next start tries again */
-    snprintf(row.id, sizeof row.id, "%s", run_id);
-    snprintf(row.org_id, sizeof row.org_id, "%s", string_of(doc, "organization_id"));
-    snprintf(row.sandbox_id, sizeof row.sandbox_id, "%s", string_of(doc, "sandbox_id"));
     snprintf(row.kind, sizeof row.kind, "command");
-    snprintf(row.cause, sizeof row.cause, "%s", brig_cause_name(outcome.cause));
+    (void)!str_copy(row.cause, sizeof row.cause, brig_cause_name(outcome.cause));
     row.doc = buf.data;
     (void)!store_put_run(manager->store, &row, NULL, NULL, NULL);
 }

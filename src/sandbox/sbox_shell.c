@@ -285,7 +285,7 @@ static bool try_otherwise(struct shell *shell, uint32_t errnum, uint32_t stage)
     if (stage == STAGE_EXEC && errnum == ENOENT && !shell->plain)
         shell->plain = true;
     else if (stage == STAGE_WORKDIR && !shell->open_done && !str_eq(shell->cwd, shell->sbox->spec.workdir))
-        snprintf(shell->cwd, sizeof shell->cwd, "%s", shell->sbox->spec.workdir);
+        str_assign(shell->cwd, shell->sbox->spec.workdir);
     else
         return false;
     return start_process(shell, NULL) == 0;
@@ -368,13 +368,14 @@ static struct shell *shell_new(struct sbox *sbox, const struct caller *caller, c
     struct sbox_private *priv = sbox->priv;
     struct shell *shell = mem_zalloc(sizeof *shell);
 
-    if (!shell)
+    if (!shell || str_copy(shell->cwd, sizeof shell->cwd, dir) < 0) {
+        mem_free(shell);
         return NULL;
+    }
     shell->sbox = sbox;
     shell->caller = *caller;
     shell->number = priv->next_shell++;
     shell->timer = (struct loop_timer){.fn = on_timer, .ctx = shell};
-    snprintf(shell->cwd, sizeof shell->cwd, "%s", dir);
     list_push(&priv->shells, shell);
     priv->n_shells++;
     if (copy_env(shell, env) < 0) {

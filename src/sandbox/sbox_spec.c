@@ -28,8 +28,7 @@ static int read_template(struct spec_in *in, const struct json_value *v, struct 
 
     if (r < 0)
         return r;
-    snprintf(in->spec->template_name, sizeof in->spec->template_name, "%s", text);
-    return 0;
+    return str_copy(in->spec->template_name, sizeof in->spec->template_name, text); /* spec_string() knows the length */
 }
 
 static int read_name(struct spec_in *in, const struct json_value *v, struct brig_err *err)
@@ -52,8 +51,7 @@ static int read_name(struct spec_in *in, const struct json_value *v, struct brig
     /* Where an id is asked for a name will do, so none may look like one. */
     if (v->len == 26 && strspn(text, "abcdefghijklmnopqrstuvwxyz234567") == 26)
         return err_usage(err, "name %s: has the form of an id", text);
-    snprintf(in->spec->name, sizeof in->spec->name, "%s", text);
-    return 0;
+    return str_copy(in->spec->name, sizeof in->spec->name, text); /* spec_string() knows the length */
 }
 
 static int read_metadata(struct spec_in *in, const struct json_value *v, struct brig_err *err)
@@ -148,8 +146,7 @@ static int read_workdir(struct spec_in *in, const struct json_value *v, struct b
     r = r < 0 ? r : check_inside_path("workdir", text, err);
     if (r < 0)
         return r;
-    snprintf(in->spec->workdir, sizeof in->spec->workdir, "%s", text);
-    return 0;
+    return str_copy(in->spec->workdir, sizeof in->spec->workdir, text); /* spec_string() knows the length */
 }
 
 static int read_user(struct spec_in *in UNUSED, const struct json_value *v, struct brig_err *err)
@@ -344,10 +341,11 @@ static int read_members(struct spec_in *in, const struct json_value *json, struc
 
 static int fill_defaults(struct sbox_spec *spec, const struct config *config, struct brig_err *err)
 {
-    snprintf(spec->template_name, sizeof spec->template_name, "%s",
-             config->image && config->image[0] ? config->image : "host");
-    snprintf(spec->workdir, sizeof spec->workdir, "%s",
-             config->work_dir && config->work_dir[0] ? config->work_dir : "/workspace");
+    if (str_copy(spec->template_name, sizeof spec->template_name,
+                 config->image && config->image[0] ? config->image : "host") < 0 ||
+        str_copy(spec->workdir, sizeof spec->workdir,
+                 config->work_dir && config->work_dir[0] ? config->work_dir : "/workspace") < 0)
+        return err_usage(err, "[sandbox] image or work_dir: too long");
     snprintf(spec->user, sizeof spec->user, "user");
     spec->limits = config->limits;
     spec->timeout_ms = config->max_age;

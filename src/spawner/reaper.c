@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "jail/sys.h"
 
 #define PAUSE_NS 2000000   /* between tries */
@@ -55,9 +56,10 @@ static void living_add(const char *name)
     struct living *one = mem_zalloc(sizeof *one);
     struct living **at = place_of(name);
 
-    if (!one)
+    if (!one || str_copy(one->name, sizeof one->name, name) < 0) {
+        mem_free(one);
         return; /* then a killed spawner leaves this one to its successor */
-    snprintf(one->name, sizeof one->name, "%s", name);
+    }
     one->next = *at;
     *at = one;
 }
@@ -185,7 +187,7 @@ void reaper_born(struct reaper *reaper, const struct cg *cg, const struct owner 
         return;
     if (reaper->fd < 0)
         reaper_start(reaper, cg->host, owner);
-    snprintf(msg.name, sizeof msg.name, "%s", cg->name);
+    str_assign(msg.name, cg->name);
     if (reaper->fd >= 0)
         (void)!fd_send(reaper->fd, &msg, sizeof msg, NULL, 0);
 }
@@ -201,7 +203,7 @@ int reaper_take(struct reaper *reaper, struct remains *remains)
     if (remains->store_fd >= 0)
         fds[n++] = remains->store_fd;
     if (remains->cg.host)
-        snprintf(msg.name, sizeof msg.name, "%s", remains->cg.name);
+        str_assign(msg.name, remains->cg.name);
     bool sent = reaper->fd >= 0 && fd_send(reaper->fd, &msg, sizeof msg, fds, n) == 0;
     base_close_fd(&remains->mnt_fd);
     base_close_fd(&remains->store_fd);

@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "host/limits.h"
 #include "jail/sys.h"
 #include "spawner/spawner.h"
@@ -162,7 +163,7 @@ static int prepare_store(struct sandbox *s, const struct run_spec *run, struct b
         return r;
     r = image_take(&s->spawner->host, s->limits.disk, s->limits.inodes, &s->image, err);
     if (r == 0)
-        snprintf(b->plan.store_device, sizeof b->plan.store_device, "%s", s->image.node);
+        str_assign(b->plan.store_device, s->image.node);
     return r;
 }
 

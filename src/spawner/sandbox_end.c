@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "jail/sys.h"
 #include "spawner/spawner.h"
 
@@ -39,7 +40,7 @@ static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
     /* A set-up that we cut short may have complained on its way out: that is not why it ended. */
     bool broke = verdict == BRIG_CAUSE_MAX || verdict == BRIG_CAUSE_HOST_ERROR || verdict == BRIG_CAUSE_POLICY;
     if (s->failure.code && broke) {
-        snprintf(done->detail, sizeof done->detail, "%s", s->failure.message);
+        str_assign(done->detail, s->failure.message);
         done->refused = s->failure.code == BRIG_E_REFUSED || s->failure.code == BRIG_E_USAGE ||
                         s->failure.code == BRIG_E_UNSUPPORTED;
         return done->refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
@@ -77,13 +78,13 @@ static void add_detail(struct sandbox *s, struct wire_done *done)
     if (done->detail[0])
         return;
     if (done->cause == BRIG_CAUSE_OOM && s->over)
-        snprintf(done->detail, sizeof done->detail, "%s", s->over);
+        str_cut(done->detail, sizeof done->detail, s->over);
     if (done->cause == BRIG_CAUSE_OOM && s->locks_over > 0)
         snprintf(done->detail, sizeof done->detail,
                  "%" PRIu32 " file locks, more than %" PRIu32 ": no cgroup counts that memory", s->locks,
                  s->locks_over);
     if (done->cause == BRIG_CAUSE_HOST_ERROR)
-        snprintf(done->detail, sizeof done->detail, "%s", cause_host_oom);
+        str_cut(done->detail, sizeof done->detail, cause_host_oom);
     if (done->cause == BRIG_CAUSE_SANDBOX_GONE)
         snprintf(done->detail, sizeof done->detail,
                  s->service ? "pid 1 of the sandbox ended" : "pid 1 of the sandbox ended before the program");
@@ -102,7 +103,7 @@ static void report(struct sandbox *s)
     done.limits = s->limits;
     done.usage = s->usage;
     memcpy(done.readings, s->readings, sizeof done.readings);
-    snprintf(done.sandbox_id, sizeof done.sandbox_id, "%s", s->id);
+    str_assign(done.sandbox_id, s->id);
     add_detail(s, &done);
     spawner_send(s->spawner, &done, NULL, 0);
 }

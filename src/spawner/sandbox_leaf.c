@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "jail/sys.h"
 #include "spawner/mover.h"
 #include "spawner/spawner.h"
@@ -203,7 +204,7 @@ static int ask(struct sandbox *s, enum move_type type, uint32_t leaf, pid_t pid)
                                             .pid = pid,
                                             .init = s->pid,
                                             .pids = s->limits.pids};
-    snprintf(queued->request.name, sizeof queued->request.name, "%s", s->cg.name);
+    str_assign(queued->request.name, s->cg.name);
     struct leaf_queued **end = m->queue ? &m->queue_end->next : &m->queue;
     *end = m->queue_end = queued;
     flush(s->spawner);

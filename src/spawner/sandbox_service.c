@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/str.h"
 #include "host/limits.h"
 #include "jail/sys.h"
 #include "spawner/spawner.h"
@@ -242,7 +243,7 @@ void service_say_started(struct sandbox *s, enum wire_type type, const int *fds,
                                .at_ns = s->started_at_ns,
                                .limits = s->limits};
 
-    snprintf(msg.sandbox_id, sizeof msg.sandbox_id, "%s", s->id);
+    str_assign(msg.sandbox_id, s->id);
     memcpy(msg.readings, s->readings, sizeof msg.readings);
     spawner_send(s->spawner, &msg, fds, n_fds);
 }

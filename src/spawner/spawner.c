@@ -22,6 +22,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "host/limits.h"
 #include "jail/sys.h"
 #include "spawner/spawner.h"
@@ -292,7 +293,7 @@ static uint64_t layers_off(void)
     char copy[512], *save = NULL;
     uint64_t off = 0;
 
-    snprintf(copy, sizeof copy, "%s", list ? list : "");
+    str_cut(copy, sizeof copy, list);
     for (char *name = strtok_r(copy, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
         int layer = brig_layer_parse(name);
         if (strcmp(name, "all") == 0)

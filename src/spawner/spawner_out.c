@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "jail/sys.h"
 #include "spawner/spawner.h"
 
@@ -121,6 +122,6 @@ void spawner_fail(struct spawner *spawner, const struct run_spec *run, const str
     done.cause = done.refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
     done.usage = (struct brig_usage){
         0, 0, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0};
-    snprintf(done.detail, sizeof done.detail, "%s", err->message);
+    str_assign(done.detail, err->message);
     spawner_send(spawner, &done, NULL, 0);
 }

@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "jail/sys.h"
 #include "spawner/spawner.h"
 #include "spawner/zygote_start.h"
@@ -293,9 +294,12 @@ static int zygote_start(struct spawner *spawner, const char *key, struct zygote 
     struct zygote *z = mem_zalloc(sizeof *z);
     if (!z)
         return err_nomem(err);
+    if (str_copy(z->key, sizeof z->key, key) < 0) {
+        mem_free(z);
+        return err_usage(err, "zygote %.64s: the key is too long", key);
+    }
     z->spawner = spawner;
     z->born_ns = clock_mono_ns();
-    snprintf(z->key, sizeof z->key, "%s", key);
     z->on_answer = (struct loop_source){.fd = -1, .fn = on_answer, .ctx = z};
     z->on_end = (struct loop_source){.fd = -1, .fn = on_end, .ctx = z};
     z->on_late = (struct loop_timer){.fn = on_late, .ctx = z};

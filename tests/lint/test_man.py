@@ -12,7 +12,7 @@ from tree import ROOT
 MAN = ROOT / "docs/man"
 CLI = ROOT / "src/cli"
 FLAG = re.compile(
-    r'\{"([a-z][a-z-]*)", (?:NULL|"[^"]*"), "[^"]* [^"]*"|\{\.name = "([a-z-]+)",\s*\.(?:value|help|letter|apply)')
+    r'\{"([a-z][a-z-]*)", (?:NULL|"[^"]*"),\s+"[^"]* [^"]*"|\{\.name = "([a-z-]+)",\s*\.(?:value|help|letter|apply)')
 VERB = re.compile(r'\.name = "([a-z]+)",\s*\.summary')
 # of several verbs in one file; of verbs whose flags stand in another file
 SHARED = {"lifecycle": ["pause", "resume", "stop", "rm"], "run_flags": ["run"], "approve": ["approve", "deny"],

@@ -24,6 +24,9 @@ WIDE = {".c", ".h", ".inc", ".py", ".sh", ".js"}
 EVERYWHERE = "strcpy strcat sprintf vsprintf gets system popen strtok alloca mktemp tmpnam tempnam".split()
 
 
+COPY = re.compile(r'\bsnprintf\((?:[^()";]|\([^()]*\))*"%s"\s*,')  # with nothing but the text in it
+
+
 def text_of(path):
     try:
         return path.read_text(encoding="utf-8")
@@ -86,6 +89,16 @@ class Sources(unittest.TestCase):
         self.assertEqual(list(banned_in('x = 1;\n  strcpy(a, b); /* sprintf( */ "gets("', EVERYWHERE)), [(2, "strcpy")])
         self.assertEqual(list(banned_in("o->system(1); my_system(2); vsnprintf(a, b, c, d); fgets(a);", EVERYWHERE)),
                          [])
+
+    def test_no_copy_that_cuts(self):
+        """A name that is cut is another name: str_copy() and str_assign() never cut, str_cut() is for messages."""
+        bad = []
+        for path in files(ROOT / "src", (".c", ".h")):
+            text = text_of(path)
+            bad += [f"{name(path)}:{text.count(chr(10), 0, hit.start()) + 1}" for hit in COPY.finditer(text)]
+        self.check(bad)
+        self.assertTrue(COPY.search('snprintf(a->b, sizeof(a->b), "%s", f(x));'))
+        self.assertFalse(COPY.search('snprintf(a, 9, "%s/%s", b, c); snprintf(a, 9, "%u" "%s", b, c);'))
 
     def test_file_length(self):
         self.check([f"{name(p)}: {n} lines" for p in sources() if (n := len((text_of(p) or "").splitlines()))

@@ -127,7 +127,7 @@ static bool read_key_rights(struct request *rq, struct buf *doc)
                            host_rights[i]);
             return false;
         }
-        json_key(&json, host_rights[i]), json_bool(&json, true);
+        json_key_bool(&json, host_rights[i], true);
     }
     json_end(&json);
     if (json_finish(&json) == 0)

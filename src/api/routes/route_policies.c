@@ -16,9 +16,9 @@ static void put_head(struct json *json, const char *name, bool preset, uint64_t 
                      int64_t updated)
 {
     json_object(json);
-    json_key(json, "name"), json_string(json, name);
-    json_key(json, "preset"), json_bool(json, preset);
-    json_key(json, "version"), json_u64(json, version);
+    json_key_string(json, "name", name);
+    json_key_bool(json, "preset", preset);
+    json_key_u64(json, "version", version);
     api_put_time(json, "created_at", created);
     api_put_time(json, "updated_at", updated);
 }

@@ -336,9 +336,11 @@ void route_sandbox_stop(struct request *rq)
         return;
     }
     stopping->rq = rq;
-    snprintf(stopping->id, sizeof stopping->id, "%s", sbox_id(rq->sbox));
-    snprintf(stopping->org_id, sizeof stopping->org_id, "%s", sbox_org(rq->sbox));
-    if (sbox_end(rq->sbox, &rq->caller, "stopped", on_stopped, stopping, &err) < 0) {
+    if (str_copy(stopping->id, sizeof stopping->id, sbox_id(rq->sbox)) < 0 ||
+        str_copy(stopping->org_id, sizeof stopping->org_id, sbox_org(rq->sbox)) < 0) {
+        mem_free(stopping);
+        request_refuse(rq, BRIG_E_HOST, "sandbox %.64s: its name is too long", sbox_id(rq->sbox));
+    } else if (sbox_end(rq->sbox, &rq->caller, "stopped", on_stopped, stopping, &err) < 0) {
         mem_free(stopping);
         request_fail(rq, &err);
     }

@@ -17,14 +17,14 @@
 static void put_info(struct json *json, const struct secret_info *info)
 {
     json_object(json);
-    json_key(json, "name"), json_string(json, info->name);
+    json_key_string(json, "name", info->name);
     json_key(json, "broker");
     if (info->brokered)
         broker_rule_put(&info->rule, json);
     else
         json_null(json);
-    json_key(json, "key_id"), json_string(json, info->key_id);
-    json_key(json, "size"), json_u64(json, info->size);
+    json_key_string(json, "key_id", info->key_id);
+    json_key_u64(json, "size", info->size);
     api_put_time(json, "created_at", info->created_at_ns);
     api_put_time(json, "updated_at", info->updated_at_ns);
     json_end(json);

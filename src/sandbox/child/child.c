@@ -362,7 +362,7 @@ int child_create(struct manager *manager, const struct child_spec *spec, const s
     /* a zygote is the host's own interpreter */
     child->zygote = spec->zygote && (manager->provider->ops->caps & PROVIDER_ZYGOTE) &&
                     (!spec->template_name || str_eq(spec->template_name, "host"));
-    snprintf(caller.org_id, sizeof caller.org_id, "%s", spec->org_id);
+    str_assign(caller.org_id, spec->org_id);
     int r = loop_timer_set(manager->loop, &child->prog.timer, loop_now_ns() + CHILD_PARK_NS, err);
     r = r < 0 ? r : child_sandbox_spec(manager, spec, child->zygote, &asked, err);
     r = r < 0 ? r : child_copy_lists(child, spec, err);

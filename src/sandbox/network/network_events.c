@@ -146,7 +146,7 @@ void network_name(const struct sbox *sbox, bool own_child, struct brig_network *
     const struct sbox_network *net = sbox->priv->network;
     bool gated = net && net->gated;
 
-    snprintf(ret->policy, sizeof ret->policy, "%s", gated ? net->choice.name : "none");
+    (void)!str_copy(ret->policy, sizeof ret->policy, gated ? net->choice.name : "none");
     ret->version = !gated ? 0 : own_child ? net->choice.version : net->version;
 }
 

@@ -63,7 +63,8 @@ static int read_choice(const struct json_value *gate, struct network_choice *ret
     ret->named = get_bool(gate, "named");
     ret->learn = get_bool(gate, "learn");
     ret->version = get_u64(gate, "policy_version");
-    snprintf(ret->name, sizeof ret->name, "%s", get_string(gate, "name"));
+    if (str_copy(ret->name, sizeof ret->name, get_string(gate, "name")) < 0)
+        return err_set(err, BRIG_E_HOST, 0, "the name of its policy: too long");
     if (!policy)
         return 0;
     r = policy_compile(policy, &ret->policy, err);
