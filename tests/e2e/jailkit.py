@@ -394,6 +394,15 @@ class JailTest(unittest.TestCase):
         self.assertEqual(receipt["outcome"]["cause"], cause, receipt["outcome"])
         return receipt
 
+    def timed_out(self, *args):
+        """(seconds, receipt) of a run that its timeout has ended, after it had said `ready`. On a busy machine the
+        first timeout may come before that, so there are others."""
+        for seconds in (0.2, 2, 20):
+            receipt = self.outcome("--timeout", str(seconds), *args, cause="timeout", status=124)
+            if "ready\n" in receipt["stdout"]:
+                return seconds, receipt
+        raise AssertionError(f"not ready: {receipt}")
+
     def shell(self, script, *flags, status=0, **kw):
         """What a shell script prints in a sandbox."""
         done = self.w.run(*flags, *SH, script, **kw)
