@@ -21,6 +21,7 @@
 #include "config/config.h"
 #include "http/server.h"
 #include "loop/workers.h"
+#include "base/arena.h"
 #include "provider/providers.h"
 #include "records/accounts.h"
 #include "records/policies.h"
@@ -142,9 +143,9 @@ struct request {
     struct caller caller;
     const char *arg[4];       /* the parts in braces, in order; "..." is not one */
     size_t n_args, rest_part; /* rest_part: index of the first part of "..." */
-    struct json_doc *doc;
+    struct arena *arena; /* with ROUTE_JSON: has the next two, and what a handler puts there; a run takes it over */
     const struct json_value *json;
-    char *body; /* with ROUTE_JSON: the body as it came, for fingerprints */
+    const char *body; /* as it came, for fingerprints */
     size_t body_len;
     struct sbox *sbox;
     struct sbox_watch watch; /* a sandbox that ends takes rq->sbox with it */
@@ -168,6 +169,10 @@ struct sbox *request_find(struct request *rq, const char *id);
 void request_use_sandbox(struct request *rq, struct sbox *sbox);
 /* The connection counts as this organisation's from now on; false: the refusal was sent. */
 bool request_join(struct request *rq, const char *org) MUST_CHECK;
+struct arena *api_arena(size_t body_max); /* for a body of so many bytes and what comes of it; or NULL */
+/* With what exchange_read_all() gave; -ENOMEM. rq->arena, rq->body */
+int request_take_body(struct request *rq, struct exchange *x, char *data, size_t len) MUST_CHECK;
+void request_wipe_body(struct request *rq); /* arena, json and body are gone: there was a secret in them */
 void request_free(struct request *rq); /* without an answer: only when rq->x is NULL, or it has been answered by hand */
 void request_fail(struct request *rq, const struct brig_err *err);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);

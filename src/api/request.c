@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -160,10 +161,7 @@ void request_free(struct request *rq)
     if (rq->x)
         exchange_on_gone(rq->x, NULL, NULL);
     drop_sandbox(rq);
-    json_doc_free(rq->doc);
-    if (rq->body)
-        crypto_wipe(rq->body, rq->body_len);
-    mem_free(rq->body);
+    arena_destroy(rq->arena);
     mem_free(rq);
 }
 
@@ -404,31 +402,25 @@ static void run_handler(struct request *rq)
         rq->route->fn(rq);
 }
 
-static void on_body(void *ctx, struct exchange *x UNUSED, char *data, size_t len)
+static void on_body(void *ctx, struct exchange *x, char *data, size_t len)
 {
     struct request *rq = ctx;
     struct brig_err err;
 
     rq->left = NULL;
-    const bool none = len == 0 && (rq->route->flags & ROUTE_EMPTY_OK);
-    const char *text = none ? "{}" : data;
-    len = none ? 2 : len;
-    rq->body = mem_alloc(len + 1);
-    if (!rq->body) {
+    if (request_take_body(rq, x, data, len) < 0) {
         (void)err_nomem(&err);
         request_fail(rq, &err);
         return;
     }
-    memcpy(rq->body, text, len);
-    if ((rq->route->flags & ROUTE_SECRET) && !none)
-        crypto_wipe(data, len); /* the connection's; ours goes with the request */
-    rq->body[len] = '\0';
-    rq->body_len = len;
-    if (json_read(rq->body, len, JSON_READ_VALUES, &rq->doc, &err) < 0) {
+    if (len == 0 && (rq->route->flags & ROUTE_EMPTY_OK)) {
+        rq->body = "{}";
+        rq->body_len = 2;
+    }
+    if (json_read_in(rq->arena, rq->body, rq->body_len, JSON_READ_VALUES, &rq->json, &err) < 0) {
         rq->adapter->bad_body(rq, &err);
         return;
     }
-    rq->json = json_root(rq->doc);
     if (rq->json->type != JSON_OBJECT)
         rq->adapter->bad_body(rq, NULL);
     else

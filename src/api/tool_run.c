@@ -4,7 +4,8 @@
  *
  * Theory of operation. A run and its request end in either order. The run ends first: its result is the answer. The
  * client leaves first: the run is cancelled, and its end frees what is here. In the background nobody waits: the run is
- * let go before the answer. What the body brought is borrowed by executor_run() for the call only. A stream begins with
+ * let go before the answer. What the body brought moves to the run, in the
+ * request's arena. A stream begins with
  * its first event, so that a refusal is still an answer with a status of its own.
  */
 #include "api/tool_run.h"
@@ -28,9 +29,8 @@ struct running *running_create(struct request *rq, const struct run_form *form)
     if (running) {
         running->rq = rq;
         running->form = form;
-        running->text = BUF_INIT(16u << 20);
-        running->files_text = BUF_INIT(64u << 20);
-        running->ask = (struct run_ask){.caller = &rq->caller, .kind = FRAME_TOOL, .args_json = &no_args};
+        running->ask =
+            (struct run_ask){.arena = &rq->arena, .caller = &rq->caller, .kind = FRAME_TOOL, .args_json = &no_args};
     } else if (rq->api->draining) {
         request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
     } else {
@@ -43,12 +43,6 @@ void running_free(struct running *running)
 {
     if (running->has_tool)
         tool_done(&running->tool);
-    json_doc_free(running->doc);
-    json_doc_free(running->files);
-    buf_done(&running->files_text);
-    json_doc_free(running->org_doc);
-    json_doc_free(running->key_doc);
-    buf_done(&running->text);
     mem_free(running);
 }
 
@@ -78,12 +72,23 @@ void running_refuse(struct running *running, enum brig_code code, const char *fo
 
 /* ---- what is run ----------------------------------------------------------------------------------------- */
 
-bool running_float(struct running *running)
+int running_keep(struct running *running, struct buf *text, const struct json_value **ret, struct brig_err *err)
 {
+    struct arena *arena = running->rq->arena;
+    size_t len = 0;
+    char *data = buf_take(text, &len);
+
+    if (!data || arena_adopt(arena, data, len) < 0)
+        return err_nomem(err);
+    return json_read_in(arena, data, len, JSON_READ_VALUES, ret, err);
+}
+
+bool running_float(struct running *running, struct buf *text)
+{
+    const struct json_value *doc = NULL;
     struct brig_err err = {0};
 
-    if (json_read(running->text.data, running->text.len, JSON_READ_VALUES, &running->doc, &err) < 0 ||
-        tool_parse(json_root(running->doc), &running->tool, &err) < 0) {
+    if (running_keep(running, text, &doc, &err) < 0 || tool_parse(doc, &running->tool, &err) < 0) {
         running_fail(running, &err);
         return false;
     }
@@ -349,14 +354,9 @@ static void on_left(struct request *rq)
 /* ---- going ----------------------------------------------------------------------------------------------- */
 
 /* Lists of tools of the organisation and the key; "{}" for nearly everybody. */
-static int read_doc(const char *text, struct json_doc **doc, const struct json_value **ret, struct brig_err *err)
+static int read_doc(struct request *rq, const char *text, const struct json_value **ret, struct brig_err *err)
 {
-    if (str_eq(text, "{}"))
-        return 0;
-    int r = json_read(text, strlen(text), JSON_READ_VALUES, doc, err);
-    if (r == 0)
-        *ret = json_root(*doc);
-    return r;
+    return str_eq(text, "{}") ? 0 : json_read_in(rq->arena, text, strlen(text), JSON_READ_VALUES, ret, err);
 }
 
 static void answer_background(struct running *running)
@@ -390,10 +390,10 @@ void running_go(struct running *running)
     struct run_ask *ask = &running->ask;
     const struct run_events events = {.output = running->stream ? on_output : NULL, .done = on_done, .ctx = running};
     struct brig_err err = {0};
-    int r = read_doc(org_doc(rq->api->accounts, rq->caller.org_id), &running->org_doc, &ask->org_doc, &err);
+    int r = read_doc(rq, org_doc(rq->api->accounts, rq->caller.org_id), &ask->org_doc, &err);
 
     if (r == 0)
-        r = read_doc(key_doc(rq->api->accounts, rq->caller.key_id), &running->key_doc, &ask->key_doc, &err);
+        r = read_doc(rq, key_doc(rq->api->accounts, rq->caller.key_id), &ask->key_doc, &err);
     ask->args = ask->args_json->raw;
     ask->args_len = ask->args_json->raw_len;
     if (r == 0)

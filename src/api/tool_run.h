@@ -26,18 +26,18 @@ struct running {
     const struct run_form *form;
     struct run *run;
     struct run_ask ask;
-    struct buf text, files_text;  /* document of a floating tool; files that are put in */
-    struct json_doc *doc, *files; /* of them */
-    struct tool tool;
+    struct tool tool; /* of a floating one */
     bool has_tool;
-    struct json_doc *org_doc, *key_doc;
     bool stream, begun;
 };
 
 struct running *running_create(struct request *rq, const struct run_form *form); /* NULL: the refusal was sent */
 void running_free(struct running *running);
-/* A tool that is in no registry: running->text has its document. */
-bool running_float(struct running *running) MUST_CHECK;
+/* The JSON that was written becomes a part of the request's arena. */
+int running_keep(struct running *running, struct buf *text, const struct json_value **ret,
+                 struct brig_err *err) MUST_CHECK;
+/* A tool that is in no registry: its document, which is taken over. */
+bool running_float(struct running *running, struct buf *text) MUST_CHECK;
 bool running_use(struct running *running, const struct object *tool) MUST_CHECK;
 /* Members of a native body: args, env_vars, timeout, limits, network, secrets, agent_id, agent_state, sandbox_id,
  * reuse, provider, fallback, strict, background, stream. */

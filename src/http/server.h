@@ -93,6 +93,9 @@ void exchange_on_gone(struct exchange *x, void (*gone)(void *ctx, struct exchang
 int exchange_read_all(struct exchange *x, size_t max,
                       void (*done)(void *ctx, struct exchange *x, char *data, size_t len), void *ctx,
                       struct brig_err *err) MUST_CHECK;
+/* Called within done of exchange_read_all(), with its data. The memory then belongs to the caller, who wipes and frees
+ * it. Returns NULL if the body lies among other input; it is then gone after done. */
+char *exchange_take_body(struct exchange *x, const char *data);
 /* Reads the body as it comes. After each data() the server reads on once exchange_body_proceed() was called. end()
  * comes after the last piece has proceeded. If the body stops or is malformed, the server answers 408 or 400 and calls
  * gone(). */

@@ -314,6 +314,14 @@ int exchange_read_all(struct exchange *x, size_t max,
     return 0;
 }
 
+char *exchange_take_body(struct exchange *x, const char *data)
+{
+    if (data != x->body.data)
+        return NULL;
+    x->body.len = x->body.cap = 0;
+    return take_ptr(&x->body.data);
+}
+
 int exchange_read(struct exchange *x, const struct body_events *events, struct brig_err *err)
 {
     int r = start_reading(x, READING_STREAM, err);

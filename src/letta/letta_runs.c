@@ -166,15 +166,16 @@ static bool source_body_ok(struct request *rq, enum tool_language *language)
 static void run_source(struct running *running, const char *schema, size_t len)
 {
     struct request *rq = running->rq;
+    AUTO_BUF struct buf text = BUF_INIT(16u << 20);
     struct brig_err err = {0};
 
     if (!running_read(running))
         return;
     running->stream = false;             /* a message has one form */
     running->ask.no_schema_check = true; /* what does not fit is the function's own error there */
-    if (tool_doc_floating(rq->json, schema, len, &running->text, &err) < 0)
+    if (tool_doc_floating(rq->json, schema, len, &text, &err) < 0)
         running_fail(running, &err);
-    else if (running_float(running))
+    else if (running_float(running, &text))
         running_go(running);
 }
 

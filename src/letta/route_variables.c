@@ -130,14 +130,6 @@ static void fail_change(struct request *rq, const struct brig_err *err)
         request_fail(rq, err);
 }
 
-/* What the request brought is not needed while the store writes. */
-static void wipe_body(struct request *rq)
-{
-    rq->json = NULL;
-    json_doc_free(take_ptr(&rq->doc));
-    crypto_wipe(rq->body, rq->body_len);
-}
-
 static void write_variable(struct request *rq, const char *config_id, const char *id,
                            const struct variable_change *change)
 {
@@ -148,7 +140,7 @@ static void write_variable(struct request *rq, const char *config_id, const char
     if (r == 0)
         r = variables_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), config_id, id, change, on_variable,
                           rq, &err);
-    wipe_body(rq);
+    request_wipe_body(rq); /* not needed while the store writes */
     if (r < 0)
         fail_change(rq, &err);
 }

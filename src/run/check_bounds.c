@@ -78,11 +78,10 @@ static int keep_brokered(struct run *run, const struct json_value *list)
     json_end(&json);
     if (n == 0)
         return 0;
-    if (run->n_docs >= ARRAY_SIZE(run->docs) || json_finish(&json) < 0 ||
-        json_read(text.data, text.len, JSON_READ_VALUES, &run->docs[run->n_docs], NULL) < 0)
+    if (json_finish(&json) < 0)
         return -ENOMEM;
-    run->secrets_json = json_root(run->docs[run->n_docs++]);
-    return 0;
+    size_t len = text.len;
+    return run_parse(run, take_ptr(&text.data), len, &run->secrets_json);
 }
 
 /* Who could have asked for this network. */
@@ -185,10 +184,9 @@ int check_network(struct run *run, struct brig_err *err)
     r = given ? spec_network(asked, who, config, &text, err) : spec_network_default(config, &text, err);
     if (r < 0 || !text)
         return r;
-    if (run->n_docs >= ARRAY_SIZE(run->docs) ||
-        json_read(text, strlen(text), JSON_READ_VALUES, &run->docs[run->n_docs], NULL) < 0)
+    const size_t len = strlen(text);
+    if (run_parse(run, take_ptr(&text), len, &run->network) < 0)
         return err_nomem(err);
-    run->network = json_root(run->docs[run->n_docs++]);
     run->has_network = !is_none(run->network);
     if (!run->has_network)
         run->network = NULL;

@@ -122,17 +122,17 @@ static void on_derived(void *ctx, const struct run_result *result, const struct 
 static int derive(struct schema_job *job, const struct caller *caller, const char *source, size_t len, const char *args,
                   struct brig_err *err)
 {
-    struct json_doc *doc = NULL;
-    struct tool tool = {.source = source, .source_len = len, .language = TOOL_PYTHON};
-    const struct run_ask ask = {.caller = caller, .kind = FRAME_SCHEMA, .tool = &tool};
+    struct arena *arena = arena_create(RUN_ARENA_MAX);
+    struct tool tool = {.source = arena ? arena_copy(arena, source, len) : NULL, .source_len = len};
+    const struct run_ask ask = {.arena = &arena, .caller = caller, .kind = FRAME_SCHEMA, .tool = &tool};
     const struct run_events events = {.done = on_derived, .ctx = job};
-    int r = args ? json_read(args, strlen(args), JSON_READ_VALUES, &doc, err) : 0;
+    int r = tool.source ? 0 : err_nomem(err);
 
-    if (r == 0) {
-        tool.json_schema = doc ? json_root(doc) : NULL;
+    if (r == 0 && args)
+        r = json_read_in(arena, args, strlen(args), JSON_READ_VALUES, &tool.json_schema, err);
+    if (r == 0)
         r = executor_run(job->executor, &ask, &events, &job->run, err);
-    }
-    json_doc_free(doc);
+    arena_destroy(arena);
     return r;
 }
 

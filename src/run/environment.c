@@ -6,22 +6,21 @@
  *     entries, sorted by (name, layer)    A base "x" | A runtime "y" | PATH base "..." | ...
  *                                                      ^ the last of a name wins
  *
- * Names and values lie in chunks that are wiped before they are freed: a value may be a secret. Adding is a binary
- * search and a move, so that thousands of names from a caller cost no more than their sorting.
+ * Names and values lie in the arena, which wipes them: a value may be a secret. Adding is a binary search and a move,
+ * so that thousands of names from a caller cost no more than their sorting.
  */
 #include "run/environment.h"
 
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "codec/json/json.h"
 #include "codec/json/json_read.h"
-#include "crypto/crypto.h"
 #include "engine/engine.h"
 
-#define CHUNK 4096u
 #define NAME_LEN_MAX 256u
 
 struct entry {
@@ -31,17 +30,11 @@ struct entry {
     bool secret;
 };
 
-struct chunk {
-    struct chunk *next;
-    size_t used, size;
-    char data[];
-};
-
 struct environment {
     struct entry *entries;
     struct sbox_pair *pairs;
     size_t n, cap, bytes;
-    struct chunk *chunks;
+    struct arena *arena;
 };
 
 const char *env_layer_name(enum env_layer layer)
@@ -52,12 +45,13 @@ const char *env_layer_name(enum env_layer layer)
     return layer < ENV_LAYER_MAX ? names[layer] : "?";
 }
 
-int environment_create(struct environment **ret)
+int environment_create(struct arena *arena, struct environment **ret)
 {
     struct environment *env = mem_zalloc(sizeof *env);
 
     if (!env)
         return -ENOMEM;
+    env->arena = arena;
     *ret = env;
     return 0;
 }
@@ -66,41 +60,9 @@ void environment_destroy(struct environment *env)
 {
     if (!env)
         return;
-    for (struct chunk *c = env->chunks, *next; c; c = next) {
-        next = c->next;
-        crypto_wipe(c->data, c->used);
-        mem_free(c);
-    }
     mem_free(env->entries);
     mem_free(env->pairs);
     mem_free(env);
-}
-
-static char *take(struct environment *env, size_t len)
-{
-    struct chunk *c = env->chunks;
-
-    if (!c || c->size - c->used < len) {
-        size_t size = len > CHUNK ? len : CHUNK;
-        c = mem_alloc(sizeof *c + size);
-        if (!c)
-            return NULL;
-        *c = (struct chunk){.next = env->chunks, .size = size};
-        env->chunks = c;
-    }
-    c->used += len;
-    return c->data + c->used - len;
-}
-
-static const char *copy(struct environment *env, const char *text, size_t len)
-{
-    char *at = take(env, len + 1);
-
-    if (!at)
-        return NULL;
-    memcpy(at, text, len);
-    at[len] = '\0';
-    return at;
 }
 
 static bool name_ok(const char *name)
@@ -168,8 +130,8 @@ int environment_add(struct environment *env, enum env_layer layer, const char *n
         return err_usage(err, "environment %.64s: more than %u bytes in all", name, ENVIRONMENT_BYTES);
     if (grow(env) < 0)
         return err_nomem(err);
-    const char *name_copy = found ? env->entries[at].name : copy(env, name, strlen(name));
-    const char *value_copy = copy(env, value, len);
+    const char *name_copy = found ? env->entries[at].name : arena_copy(env->arena, name, strlen(name));
+    const char *value_copy = arena_copy(env->arena, value, len);
     if (!name_copy || !value_copy)
         return err_nomem(err);
     env->bytes += cost;

@@ -4,7 +4,6 @@
  * credentials and PROJECT_ID < agent variables < runtime variables of the call < forced ids (LETTA_AGENT_ID,
  * LETTA_PROJECT_ID, LETTA_TOOL_ID, BRIG_RUN_ID). Never the daemon's own, but for TOOL_* where `[tools] pass_tool_env`
  * is on. The fixed ones of Letta (PYTHONWARNINGS=ignore, NO_COLOR=1, TERM=dumb, PYTHONUNBUFFERED=1) are base.
- * Values are in wiping memory.
  */
 #ifndef BRIG_RUN_ENVIRONMENT_H
 #define BRIG_RUN_ENVIRONMENT_H
@@ -17,9 +16,11 @@ const char *env_layer_name(enum env_layer layer); /* base, sandbox, webhook, age
 #define ENVIRONMENT_MAX 2000u
 #define ENVIRONMENT_BYTES (1u << 20)
 
+struct arena;
 struct environment;
-int environment_create(struct environment **ret) MUST_CHECK;
-void environment_destroy(struct environment *env); /* wipes; takes NULL */
+/* Names and values lie in the arena. */
+int environment_create(struct arena *arena, struct environment **ret) MUST_CHECK;
+void environment_destroy(struct environment *env); /* before its arena; takes NULL */
 /* What every run has; with pass_tool_env also TOOL_* of environ (as secrets), but for the service's own settings
  * TOOL_EXEC_* and TOOL_SANDBOX_*. */
 int environment_add_base(struct environment *env, bool pass_tool_env, struct brig_err *err) MUST_CHECK;

@@ -2,10 +2,10 @@
 /*
  * execute.c: runs: made from a request, led through their steps, ended with a receipt.
  *
- * Theory of operation. executor_run() copies what it needs and advances: each step (step_*.c, in the order of enum
- * run_step) returns at once (0), or waits (1) for one callback that goes on with run_next(), or refuses. With a child
- * parked, everything up to the write of the request happens in that one call, without a timer; the next thing is the
- * answer. Nobody is called from within executor_run(): a refusal is told from the loop.
+ * Theory of operation. executor_run() takes over the arena of the request and advances: each step (step_*.c, in the
+ * order of enum run_step) returns at once (0), or waits (1) for one callback that goes on with run_next(), or refuses.
+ * With a child parked, everything up to the write of the request happens in that one call, without a timer; the next
+ * thing is the answer. Nobody is called from within executor_run(): a refusal is told from the loop.
  *
  * The answer leads to the last two steps: step_result(), then step_receipt(), which tells the caller and frees the run.
  */
@@ -21,45 +21,19 @@
 
 /* ---- memory --------------------------------------------------------------------------------------------- */
 
-char *run_copy(struct run *run, const char *text, size_t len)
+int run_parse(struct run *run, char *text, size_t len, const struct json_value **ret)
 {
-    struct run_chunk *c = run->chunks;
+    int r = arena_adopt(run->arena, text, len);
 
-    if (!c || c->size - c->used <= len) {
-        size_t size = len + 1 > CHUNK ? len + 1 : CHUNK;
-        c = mem_alloc(sizeof *c + size);
-        if (!c)
-            return NULL;
-        *c = (struct run_chunk){.next = run->chunks, .size = size};
-        run->chunks = c;
-    }
-    char *at = c->data + c->used;
-    memcpy(at, text, len);
-    at[len] = '\0';
-    c->used += len + 1;
-    return at;
+    return r < 0 ? r : json_read_in(run->arena, text, len, JSON_READ_VALUES, ret, NULL);
 }
 
-int run_keep(struct run *run, const struct json_value *value, const struct json_value **ret)
+/* What it was asked for. */
+static void free_request(struct run *run)
 {
-    AUTO_BUF struct buf text = BUF_INIT(CHILD_FRAME_MAX);
-    struct json json = JSON_INIT(&text);
-
-    *ret = NULL;
-    if (!value || value->type == JSON_NULL)
-        return 0;
-    if (run->n_docs >= ARRAY_SIZE(run->docs))
-        return -E2BIG;
-    json_value_put(&json, value);
-    int r = json_finish(&json);
-    if (r == 0)
-        r = json_read(text.data, text.len, JSON_READ_VALUES, &run->docs[run->n_docs], NULL);
-    if (text.data)
-        crypto_wipe(text.data, text.len);
-    if (r < 0)
-        return r;
-    *ret = json_root(run->docs[run->n_docs++]);
-    return 0;
+    object_release(run->tool_object);
+    object_release(run->agent);
+    arena_destroy(run->arena);
 }
 
 void run_free(struct run *run)
@@ -76,16 +50,8 @@ void run_free(struct run *run)
     scrub_destroy(run->scrub);
     for (size_t i = 0; i < ARRAY_SIZE(run->streams); i++)
         buf_done(&run->streams[i].held);
-    for (size_t i = 0; i < run->n_docs; i++)
-        json_doc_free(run->docs[i]);
-    for (struct run_chunk *c = run->chunks, *next; c; c = next) {
-        next = c->next;
-        crypto_wipe(c->data, c->used);
-        mem_free(c);
-    }
+    free_request(run);
     mem_free(run->secrets_memory);
-    mem_free(run->tool.pip);
-    mem_free(run->tool.npm);
     crypto_wipe(run->key, sizeof run->key);
     if (run->prev)
         run->prev->next = run->next;
@@ -121,15 +87,11 @@ void run_drop_waits(struct run *run)
 
 static void tell_refused(struct run *run)
 {
-    struct run_events events = run->events;
-    struct brig_err why = run->refused;
-    uint64_t retry = run->retry_s;
-
     if (run->background)
         run_store_refused(run);
+    if (run->events.done)
+        run->events.done(run->events.ctx, NULL, &run->refused, run->retry_s);
     run_free(run);
-    if (events.done)
-        events.done(events.ctx, NULL, &why, retry);
 }
 
 static void on_later(struct loop_timer *timer)
@@ -184,91 +146,42 @@ void run_next(struct run *run)
 
 /* ---- a request ------------------------------------------------------------------------------------------ */
 
-static int copy_requirements(struct run *run, const struct requirement *from, size_t n, struct requirement **ret,
-                             size_t *ret_n)
+/* Of a tool that is not a row: its lists are its caller's, their strings the arena's. */
+static int copy_requirements(struct run *run, struct requirement **list, size_t n)
 {
-    *ret_n = 0;
-    if (n == 0)
-        return 0;
-    *ret = mem_zalloc(n * sizeof **ret);
-    if (!*ret)
+    struct requirement *copy = arena_alloc(run->arena, n * sizeof **list);
+
+    if (!copy)
         return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        (*ret)[i].name = run_copy_text(run, from[i].name);
-        (*ret)[i].version = from[i].version ? run_copy_text(run, from[i].version) : NULL;
-        if (!(*ret)[i].name || (from[i].version && !(*ret)[i].version))
-            return -ENOMEM;
-    }
-    *ret_n = n;
+    if (n > 0)
+        memcpy(copy, *list, n * sizeof *copy);
+    *list = copy;
     return 0;
 }
 
-static int copy_text(struct run *run, const char *text, const char **ret)
+static int take_tool(struct run *run, const struct run_ask *ask)
 {
-    *ret = text ? run_copy_text(run, text) : NULL;
-    return text && !*ret ? -ENOMEM : 0;
-}
+    struct tool *tool = &run->tool;
 
-static int copy_tool(struct run *run, const struct tool *from)
-{
-    AUTO_BUF struct buf schema = BUF_INIT(CHILD_FRAME_MAX);
-    struct json json = JSON_INIT(&schema);
-    struct tool *to = &run->tool;
-
-    *to = (struct tool){.source_len = from->source ? from->source_len : 0,
-                        .version = from->version,
-                        .language = from->language,
-                        .return_limit = from->return_limit,
-                        .requires_approval = from->requires_approval,
-                        .needs_credentials = from->needs_credentials,
-                        .no_fallback = from->no_fallback,
-                        .registrant.as = from->registrant.as};
-    if (copy_text(run, from->id, &to->id) < 0 || copy_text(run, from->name, &to->name) < 0 ||
-        copy_text(run, from->provider, &to->provider) < 0 ||
-        copy_text(run, from->registrant.key_id, &to->registrant.key_id) < 0)
-        return -ENOMEM;
-    to->source = run_copy(run, from->source ? from->source : "", to->source_len);
-    if (!to->source || copy_requirements(run, from->pip, from->n_pip, &to->pip, &to->n_pip) < 0 ||
-        copy_requirements(run, from->npm, from->n_npm, &to->npm, &to->n_npm) < 0)
-        return -ENOMEM;
-    if (from->json_schema) {
-        json_value_put(&json, from->json_schema);
-        int r = json_finish(&json);
-        if (r < 0)
-            return r;
-        run->schema_len = schema.len;
-        run->schema = run_copy(run, schema.data, schema.len);
-        if (!run->schema)
-            return -ENOMEM;
+    *tool = *ask->tool;
+    tool->schema = NULL;
+    tool->rules = NULL;
+    tool->n_rules = 0;
+    if (!tool->source) {
+        tool->source = "";
+        tool->source_len = 0;
     }
-    return run_keep(run, from->command, &to->command);
-}
-
-static int copy_agent(struct run *run, const struct run_ask *ask)
-{
-    const struct json_value *state = ask->agent ? agent_state(ask->agent) : ask->agent_state;
-    AUTO_BUF struct buf text = BUF_INIT(CHILD_FRAME_MAX);
-    struct json json = JSON_INIT(&text);
-
-    if (ask->agent) {
-        str_assign(run->agent_id, ask->agent->id);
-        run->agent_version = ask->agent->version;
-        if (copy_text(run, agent_project(ask->agent), &run->project) < 0)
-            return -ENOMEM;
-    }
-    if (!state)
+    if (ask->tool_object) {
+        run->tool_object = object_hold(ask->tool_object);
         return 0;
-    json_value_put(&json, state);
-    int r = json_finish(&json);
-    if (r < 0)
-        return r;
-    run->state_before = run_copy(run, text.data, text.len);
-    run->state_before_len = text.len;
-    return run->state_before ? 0 : -ENOMEM;
+    }
+    int r = copy_requirements(run, &tool->pip, tool->n_pip);
+    return r < 0 ? r : copy_requirements(run, &tool->npm, tool->n_npm);
 }
 
-static int copy_ask(struct run *run, const struct run_ask *ask)
+static int take_ask(struct run *run, const struct run_ask *ask)
 {
+    run->ask = ask;
     run->caller = *ask->caller;
     run->kind = ask->kind;
     run->of_row = ask->tool_object != NULL;
@@ -278,16 +191,19 @@ static int copy_ask(struct run *run, const struct run_ask *ask)
     int r = str_copy(run->sandbox_id, sizeof run->sandbox_id, ask->sandbox_id ? ask->sandbox_id : "");
     if (r < 0)
         return r;
+    run->args = ask->args ? ask->args : "{}";
     run->args_len = ask->args ? ask->args_len : 2;
-    run->args = run_copy(run, ask->args ? ask->args : "{}", run->args_len);
-    if (!run->args)
-        return -ENOMEM;
-    r = copy_tool(run, ask->tool);
-    if (r == 0)
-        r = copy_agent(run, ask);
-    if (r == 0)
-        r = run_keep(run, ask->files, &run->files);
-    return r == 0 ? run_keep(run, ask->collect, &run->collect) : r;
+    run->files = ask->files;
+    run->collect = ask->collect;
+    run->state = ask->agent_state;
+    if (ask->agent) {
+        run->agent = object_hold(ask->agent);
+        str_assign(run->agent_id, ask->agent->id);
+        run->agent_version = ask->agent->version;
+        run->project = agent_project(ask->agent);
+        run->state = agent_state(ask->agent);
+    }
+    return take_tool(run, ask);
 }
 
 int executor_run(struct executor *executor, const struct run_ask *ask, const struct run_events *events,
@@ -298,8 +214,16 @@ int executor_run(struct executor *executor, const struct run_ask *ask, const str
 
     if (!run)
         return err_nomem(err);
+    if (!ask->arena || !*ask->arena) {
+        run->arena = arena_create(RUN_ARENA_MAX);
+        if (!run->arena) {
+            mem_free(run);
+            return err_nomem(err);
+        }
+    }
     int r = id_run(run->id);
     if (r < 0 || crypto_random(run->key, sizeof run->key) < 0) {
+        arena_destroy(run->arena);
         mem_free(run);
         return err_set(err, BRIG_E_HOST, r ? -r : EIO, "random bytes");
     }
@@ -314,15 +238,16 @@ int executor_run(struct executor *executor, const struct run_ask *ask, const str
     list_push(&executor->runs, run);
     executor->n_runs++;
     *ret = run;
-    r = copy_ask(run, ask);
+    if (!run->arena)
+        run->arena = take_ptr(ask->arena);
+    r = take_ask(run, ask);
     if (r < 0) {
         (void)(r == -ENOMEM ? err_nomem(&why) : err_set(&why, BRIG_E_TOO_LARGE, -r, "the request is too large"));
         run_refuse(run, &why);
     } else {
-        run->ask = ask;
         run_advance(run);
-        run->ask = NULL;
     }
+    run->ask = NULL;
     run->entered = false;
     return 0;
 }
@@ -424,6 +349,7 @@ void executor_destroy(struct executor *executor)
             if (run->next)
                 run->next->prev = NULL;
             run->executor = NULL;
+            free_request(run);
             continue;
         }
         run_free(run);

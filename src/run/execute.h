@@ -54,11 +54,16 @@ void executor_configure(struct executor *executor, const struct config *config);
  * under one before end. */
 void executor_retire(struct executor *executor, const char *org, const char *fingerprint);
 
+/*
+ * Everything it points to lies in the arena, lives longer than the run, or is held by it (tool_object, agent); but for
+ * caller, tool, org_doc and key_doc, which are needed during executor_run() only.
+ */
 struct run_ask {
+    struct arena **arena; /* taken over by the run; NULL: there is none */
     const struct caller *caller;
     const struct json_value *org_doc, *key_doc; /* settings of both (lists of tools); NULL */
     enum frame_kind kind;
-    const struct tool *tool; /* borrowed for the call; copied where needed (object is held by id and version) */
+    const struct tool *tool;
     const struct object *tool_object; /* or NULL: floating */
     const struct object *agent;       /* or NULL */
     const char *args;                 /* JSON text of an object, as it came */

@@ -3,16 +3,16 @@
  * run_priv.h: what the files of the executor share.
  *
  *   executor  owns every run that goes on, the providers, and small caches.
- *   run       from executor_run() until its done callback has returned. What it needs of its caller's is copied into
- *             `chunks` (wiped): a run may wait for a person,
- *             a webhook, an installer or a child, and what was borrowed is gone by then. Exactly one thing is waited
- *             for at a time (`step`).
+ *   run       from executor_run() until its done callback has returned. The arena of its request is its own from then
+ *             on: a run may wait for a person, a webhook, an installer or a child. Exactly one thing is waited for at a
+ *             time (`step`).
  *   child     the run's from the claim until its done; with files to be fetched it is handed to an artifact, which
  *             outlives the run.
  */
 #ifndef BRIG_RUN_RUN_PRIV_H
 #define BRIG_RUN_RUN_PRIV_H
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -32,13 +32,8 @@
 #define FINGERPRINTS 64u
 #define DIR_LOOK_NS NS_PER_SEC /* how long it is believed that a directory is empty, or not */
 #define TEXT_MAX (SIZE_MAX / 4)
+#define RUN_ARENA_MAX (256u << 20) /* of a run without a request */
 #define WHY_MAX 200u
-
-struct run_chunk {
-    struct run_chunk *next;
-    size_t used, size;
-    char data[];
-};
 
 /* One file each: step_check.c ... */
 enum run_step {
@@ -82,14 +77,13 @@ struct run {
     const struct run_ask *ask; /* the request; NULL after executor_run() */
     struct caller caller;
     enum frame_kind kind;
-    struct run_chunk *chunks;
-    struct json_doc *docs[8]; /* copies of JSON that was borrowed */
-    size_t n_docs;
+    struct arena *arena; /* the request's, with its body; and all strings of the run */
 
     /* of the request */
-    struct tool tool; /* strings in chunks; no schema, no rules; requirements as given */
-    const char *args, *schema;
-    size_t args_len, schema_len;
+    struct tool tool;                         /* as it was asked for; no schema, no rules */
+    const struct object *tool_object, *agent; /* held; or NULL */
+    const char *args;
+    size_t args_len;
     const struct json_value *network, *files, *collect;
     struct sbox_secret *secrets;
     size_t n_secrets;
@@ -105,9 +99,8 @@ struct run {
     uint64_t timeout_ms;
     char agent_id[128], sandbox_id[64], wish[CONFIG_TYPE_MAX], org_wish[CONFIG_TYPE_MAX];
     const char *project;
-    uint64_t agent_version;   /* 0: no stored agent */
-    const char *state_before; /* JSON of the agent's state; or NULL */
-    size_t state_before_len;
+    uint64_t agent_version;         /* 0: no stored agent */
+    const struct json_value *state; /* of the agent; or NULL */
     int reuse;
 
     /* on its way */
@@ -179,13 +172,8 @@ struct executor {
 };
 
 /* execute.c */
-char *run_copy(struct run *run, const char *text, size_t len); /* or NULL */
-static inline char *run_copy_text(struct run *run, const char *text)
-{
-    return run_copy(run, text, strlen(text));
-}
-/* a copy of its own */
-int run_keep(struct run *run, const struct json_value *value, const struct json_value **ret) MUST_CHECK;
+/* JSON text of mem_alloc(), which the arena takes over, and its value. */
+int run_parse(struct run *run, char *text, size_t len, const struct json_value **ret) MUST_CHECK;
 void run_advance(struct run *run);                            /* from run->step on */
 void run_next(struct run *run);                               /* the step that waited is done: the next one */
 void run_refuse(struct run *run, const struct brig_err *why); /* nothing has run */

@@ -41,9 +41,7 @@ static void put_tool(struct json *json, const struct frame_request *q)
     json_key(json, "source"),
         json_string_n(json, tool->source ? tool->source : "", tool->source ? tool->source_len : 0);
     json_key(json, "schema");
-    if (q->schema)
-        json_raw(json, q->schema, q->schema_len);
-    else if (tool->json_schema)
+    if (tool->json_schema)
         json_value_put(json, tool->json_schema);
     else
         json_null(json);
@@ -72,8 +70,7 @@ int frame_request_put(const struct frame_request *q, struct buf *out)
         json_key_string(&json, q->env[i].name, q->env[i].value);
     json_end(&json);
     json_key_string(&json, "cwd", q->cwd ? q->cwd : "/workspace");
-    if (q->agent_state)
-        json_key_raw(&json, "agent_state", q->agent_state, q->agent_state_len);
+    put_value(&json, "agent_state", q->agent_state);
     put_text(&json, "agent_id", q->agent_id);
     put_value(&json, "files", q->files);
     put_value(&json, "collect", q->collect);

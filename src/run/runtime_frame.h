@@ -36,14 +36,12 @@ struct frame_request {
     uint8_t key[FRAME_KEY];
     enum frame_kind kind;
     const struct tool *tool; /* name, source, language, json_schema, command, return_limit are looked at */
-    const char *schema;      /* JSON text of tool->json_schema where that is not there any more; or NULL */
-    size_t schema_len;
-    const char *args; /* JSON text, as it came; NULL: {} */
+    const char *args;        /* JSON text, as it came; NULL: {} */
     size_t args_len;
     const struct sbox_pair *env; /* names and values */
     size_t n_env;
-    const char *agent_state, *agent_id; /* JSON text or NULL; NULL */
-    size_t agent_state_len;
+    const struct json_value *agent_state; /* or NULL */
+    const char *agent_id;                 /* or NULL */
     const char *site, *cwd;
     const struct json_value *files, *collect; /* of POST /v1/run; NULL */
 };

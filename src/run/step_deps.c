@@ -117,7 +117,7 @@ static int find_workspace(struct run *run, struct buf *requirements)
         return -EACCES; /* the administrator has changed his mind since it was stored */
     if (!path || !dir_filled(run->executor, path))
         return 0;
-    run->workspace = run_copy_text(run, path);
+    run->workspace = arena_copy(run->arena, path, strlen(path));
     if (!run->workspace)
         return -ENOMEM;
     run->persist = persist && persist->type == JSON_BOOL && persist->boolean;
@@ -146,7 +146,7 @@ static int add(struct run *run, const char **list, size_t *n, const char *name, 
                        bare ? "" : version);
     if (r < 0)
         return r;
-    list[*n] = run_copy_text(run, text);
+    list[*n] = arena_copy(run->arena, text, strlen(text));
     if (!list[*n])
         return -ENOMEM;
     (*n)++;

@@ -18,7 +18,7 @@ static int add_text(struct run *run, enum env_layer layer, const char *name, con
 
 int environment_begin(struct run *run, struct brig_err *err)
 {
-    if (environment_create(&run->env) < 0)
+    if (environment_create(run->arena, &run->env) < 0)
         return err_nomem(err);
     int r = environment_add_base(run->env, run->executor->o.config->tools_pass_env, err);
     if (r == 0)

@@ -221,17 +221,13 @@ static int clean_value(void *ctx, const char *data, size_t len, struct buf *out)
 static int take_state(struct run *run, const struct frame_answer *a)
 {
     struct outcome *o = run->outcome;
-    struct json_doc *before = NULL;
     struct brig_err err = {0};
     const struct state_clean clean_it = {clean_value, run};
 
-    if (!a->agent_state || !run->state_before)
+    if (!a->agent_state || !run->state)
         return 0;
-    int r = json_read(run->state_before, run->state_before_len, JSON_READ_VALUES, &before, &err);
-    if (r == 0)
-        r = state_apply_clean(json_root(before), a->agent_state, run->scrub ? &clean_it : NULL, &o->state,
-                              &o->state_diff, &err);
-    json_doc_free(before);
+    int r =
+        state_apply_clean(run->state, a->agent_state, run->scrub ? &clean_it : NULL, &o->state, &o->state_diff, &err);
     if (r == -ENOMEM)
         return r;
     o->state_changed = r > 0;
@@ -346,7 +342,7 @@ static int judge(struct run *run, const struct child_done *done)
 
     if (text && run->agent_version && run->collect) { /* the files outlive the child's done: the state is stored first
                                                        */
-        text = run_copy(run, text, done->answer_len);
+        text = arena_copy(run->arena, text, done->answer_len);
         if (!text)
             return -ENOMEM;
     }

@@ -58,12 +58,9 @@ static int build_frame(struct run *run, struct buf *out, struct brig_err *err)
         return r;
     request = (struct frame_request){.kind = run->kind,
                                      .tool = &run->tool,
-                                     .schema = run->schema,
-                                     .schema_len = run->schema_len,
                                      .args = run->args,
                                      .args_len = run->args_len,
-                                     .agent_state = run->state_before,
-                                     .agent_state_len = run->state_before_len,
+                                     .agent_state = run->state,
                                      .agent_id = run->agent_id[0] ? run->agent_id : NULL,
                                      .site = !run->set                           ? NULL
                                              : run->tool.language == TOOL_PYTHON ? run->set->venv
@@ -74,8 +71,8 @@ static int build_frame(struct run *run, struct buf *out, struct brig_err *err)
     memcpy(request.key, run->key, sizeof request.key);
     request.n_env = environment_pairs(run->env, &request.env);
     /* One allocation, not one per doubling: the sizes are known but for escapes. */
-    r = buf_reserve(out, 1024 + run->tool.source_len + run->tool.source_len / 8 + run->args_len + run->schema_len +
-                             run->state_before_len + 96 * request.n_env);
+    const size_t tool = run->tool_object ? run->tool_object->len : run->tool.source_len + run->tool.source_len / 8;
+    r = buf_reserve(out, 1024 + tool + run->args_len + (run->agent ? run->agent->len : 0) + 96 * request.n_env);
     if (r == 0)
         r = frame_request_put(&request, out);
     return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_TOO_LARGE, -r, "the request of the run") : 0;

@@ -318,15 +318,15 @@ int spec_word(const struct json_value *v, const char *key, const char *const *wo
 int spec_pair_check(const char *what, const char *name, size_t name_len, const char *value, size_t value_len, bool env,
                     struct brig_err *err) MUST_CHECK;
 /* Room for every string and array of the tree, and a place to cut them from. */
-struct arena {
+struct spec_memory {
     char *base;
     size_t used, size;
 };
-int arena_init(struct arena *arena, const struct json_value *json, size_t extra) MUST_CHECK;
-void *arena_take(struct arena *arena, size_t len, size_t align);
-char *arena_copy(struct arena *arena, const char *text, size_t len);
+int spec_memory_init(struct spec_memory *memory, const struct json_value *json, size_t extra) MUST_CHECK;
+void *spec_take(struct spec_memory *memory, size_t len, size_t align);
+char *spec_copy(struct spec_memory *memory, const char *text, size_t len);
 /* {"NAME": "value"} into pairs. */
-int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max, struct arena *arena,
+int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max, struct spec_memory *memory,
                struct sbox_pair **ret, size_t *ret_n, struct brig_err *err) MUST_CHECK;
 
 /* ---- sbox_spec.c -------------------------------------------------------------------------------------------- */
@@ -341,7 +341,7 @@ int spec_template(const char *name, const struct config *config, bool admin, cha
 /* The question of spec_network() about one that was stored as text: may this caller have it? BRIG_E_FORBIDDEN. */
 int spec_network_judge(const char *network, const struct caller *caller, const struct config *config,
                        struct brig_err *err) MUST_CHECK;
-int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n,
+int spec_secrets(const struct json_value *v, struct spec_memory *memory, struct sbox_secret **ret, size_t *ret_n,
                  struct brig_err *err) MUST_CHECK;
 int spec_secrets_check(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
 

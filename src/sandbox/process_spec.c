@@ -9,7 +9,7 @@
 #define ARGV_MAX 65536u
 
 struct proc_in {
-    struct arena arena;
+    struct spec_memory memory;
     struct process_spec *spec;
     const char *sandbox_dir;
     const char **argv, **env;
@@ -28,13 +28,13 @@ static int read_argv(struct proc_in *in, const struct json_value *v, struct brig
         return err_usage(err, "argv, command: only one of them");
     if (v->type != JSON_ARRAY || v->count == 0 || v->count > ARGV_MAX)
         return err_usage(err, "argv: must be an array of 1 to %u strings", ARGV_MAX);
-    const char **argv = arena_take(&in->arena, (v->count + 1) * sizeof *argv, _Alignof(char *));
+    const char **argv = spec_take(&in->memory, (v->count + 1) * sizeof *argv, _Alignof(char *));
     for (const struct json_value *item = v->first; item; item = item->next) {
         const char *text;
         int r = spec_string(item, "argv", GUEST_STRINGS_MAX, true, &text, err);
         if (r < 0)
             return r;
-        argv[n++] = arena_copy(&in->arena, item->string, item->len);
+        argv[n++] = spec_copy(&in->memory, item->string, item->len);
     }
     argv[n] = NULL;
     if (!argv[0] || !argv[0][0])
@@ -54,10 +54,10 @@ static int read_command(struct proc_in *in, const struct json_value *v, struct b
         return err_usage(err, "argv, command: only one of them");
     if (!text[0])
         return err_usage(err, "command: must not be empty");
-    const char **argv = arena_take(&in->arena, 4 * sizeof *argv, _Alignof(char *));
+    const char **argv = spec_take(&in->memory, 4 * sizeof *argv, _Alignof(char *));
     argv[0] = "/bin/sh";
     argv[1] = "-c";
-    argv[2] = arena_copy(&in->arena, v->string, v->len);
+    argv[2] = spec_copy(&in->memory, v->string, v->len);
     argv[3] = NULL;
     in->argv = argv;
     return 0;
@@ -69,14 +69,14 @@ static int read_env(struct proc_in *in, const struct json_value *v, struct brig_
 
     if (v->type != JSON_OBJECT || v->count > ENV_MAX)
         return err_usage(err, "env: must be an object of at most %u strings", ENV_MAX);
-    const char **env = arena_take(&in->arena, (v->count + 1) * sizeof *env, _Alignof(char *));
+    const char **env = spec_take(&in->memory, (v->count + 1) * sizeof *env, _Alignof(char *));
     for (const struct json_value *m = v->first; m; m = m->next) {
         if (m->type != JSON_STRING)
             return err_usage(err, "env %.64s: must be a string", m->key);
         int r = spec_pair_check("env", m->key, m->key_len, m->string, m->len, true, err);
         if (r < 0)
             return r;
-        char *entry = arena_take(&in->arena, m->key_len + m->len + 2, 1);
+        char *entry = spec_take(&in->memory, m->key_len + m->len + 2, 1);
         memcpy(entry, m->key, m->key_len);
         entry[m->key_len] = '=';
         memcpy(entry + m->key_len + 1, m->string, m->len + 1);
@@ -97,7 +97,7 @@ static int read_cwd(struct proc_in *in, const struct json_value *v, struct brig_
     if (!text[0])
         return err_usage(err, "cwd: must not be empty");
     size_t len = strlen(in->sandbox_dir) + v->len + 2;
-    char *path = arena_take(&in->arena, len, 1);
+    char *path = spec_take(&in->memory, len, 1);
     if (str_format(path, len, "%s%s%s", text[0] == '/' ? "" : in->sandbox_dir, text[0] == '/' ? "" : "/", text) < 0)
         return -ENAMETOOLONG;
     in->spec->workdir = path;
@@ -247,7 +247,7 @@ static int take_input(struct proc_in *in, struct brig_err *err)
 {
     if (!in->input)
         return 0;
-    char *data = arena_copy(&in->arena, in->input->string, in->input->len);
+    char *data = spec_copy(&in->memory, in->input->string, in->input->len);
     in->spec->input = data;
     in->spec->input_len = in->input->len;
     if (in->input_base64) {
@@ -286,17 +286,17 @@ static int parse(const struct json_value *json, const char *dir, bool shell, str
 
     if (json->type != JSON_OBJECT)
         return err_usage(err, "the request must be a JSON object");
-    if (arena_init(&in.arena, json, strlen(dir) + 256) < 0)
+    if (spec_memory_init(&in.memory, json, strlen(dir) + 256) < 0)
         return err_nomem(err);
     int r = read_members(&in, json, err);
     if (r < 0) {
-        mem_free(in.arena.base);
+        mem_free(in.memory.base);
         return r;
     }
     spec.argv = in.argv;
     spec.env = in.env;
     ret->spec = spec;
-    ret->memory = in.arena.base;
+    ret->memory = in.memory.base;
     return 0;
 }
 

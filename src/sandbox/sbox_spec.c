@@ -14,7 +14,7 @@
 struct spec_in {
     const struct config *config;
     const struct caller *caller;
-    struct arena arena;
+    struct spec_memory memory;
     struct sbox_spec *spec;
     bool stored; /* it was taken once: bounds that are younger do not end it */
 };
@@ -56,7 +56,7 @@ static int read_name(struct spec_in *in, const struct json_value *v, struct brig
 
 static int read_metadata(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
-    return spec_pairs(v, "metadata", false, PAIRS_MAX, &in->arena, &in->spec->metadata, &in->spec->n_metadata, err);
+    return spec_pairs(v, "metadata", false, PAIRS_MAX, &in->memory, &in->spec->metadata, &in->spec->n_metadata, err);
 }
 
 static int read_env(struct spec_in *in, const struct json_value *v, struct brig_err *err)
@@ -67,7 +67,7 @@ static int read_env(struct spec_in *in, const struct json_value *v, struct brig_
         total += m->key_len + (m->type == JSON_STRING ? m->len : 0) + 2;
     if (total > GUEST_STRINGS_MAX) /* no program of it could be started */
         return err_usage(err, "env: longer than %u bytes", GUEST_STRINGS_MAX);
-    return spec_pairs(v, "env", true, ENV_MAX, &in->arena, &in->spec->env, &in->spec->n_env, err);
+    return spec_pairs(v, "env", true, ENV_MAX, &in->memory, &in->spec->env, &in->spec->n_env, err);
 }
 
 static int read_limits(struct spec_in *in, const struct json_value *v, struct brig_err *err)
@@ -164,7 +164,7 @@ static int read_network(struct spec_in *in, const struct json_value *v, struct b
 
 static int read_secrets(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
-    int r = spec_secrets(v, &in->arena, &in->spec->secrets, &in->spec->n_secrets, err);
+    int r = spec_secrets(v, &in->memory, &in->spec->secrets, &in->spec->n_secrets, err);
 
     /* Which secret it is, and whether it is there, is asked when the sandbox is made. */
     for (size_t i = 0; r == 0 && i < in->spec->n_secrets; i++) {
@@ -205,8 +205,8 @@ static int read_bind(struct spec_in *in, const struct json_value *v, struct brig
         r = check_mount_target("binds.target", target, err);
     if (r < 0)
         return r;
-    ret->source = arena_copy(&in->arena, source, strlen(source));
-    ret->target = arena_copy(&in->arena, target, strlen(target));
+    ret->source = spec_copy(&in->memory, source, strlen(source));
+    ret->target = spec_copy(&in->memory, target, strlen(target));
     return 0;
 }
 
@@ -218,7 +218,7 @@ static int read_binds(struct spec_in *in, const struct json_value *v, struct bri
         return err_usage(err, "binds: %zu of them, at most %u", v->count, WIRE_BINDS_MAX);
     if (v->count > 0 && !caller_is_admin(in->caller))
         return err_set(err, BRIG_E_FORBIDDEN, 0, "binds: only for administrators");
-    struct brig_bind *binds = arena_take(&in->arena, v->count * sizeof *binds, _Alignof(struct brig_bind));
+    struct brig_bind *binds = spec_take(&in->memory, v->count * sizeof *binds, _Alignof(struct brig_bind));
     size_t n = 0;
     for (const struct json_value *item = v->first; item; item = item->next) {
         int r = read_bind(in, item, &binds[n++], err);
@@ -365,7 +365,7 @@ int spec_parse(const struct json_value *json, const struct config *config, const
     int r = fill_defaults(&spec, config, err);
     if (r < 0)
         return r;
-    if (arena_init(&in.arena, json, 256) < 0)
+    if (spec_memory_init(&in.memory, json, 256) < 0)
         return err_nomem(err);
     r = read_members(&in, json, err);
     if (r == 0 && !spec.network)
@@ -376,11 +376,11 @@ int spec_parse(const struct json_value *json, const struct config *config, const
         r = spec_template(spec.template_name, config, caller_is_admin(caller), rootfs, sizeof rootfs, spec.note,
                           sizeof spec.note, err);
     if (r < 0) {
-        mem_free(in.arena.base);
+        mem_free(in.memory.base);
         mem_free(spec.network);
         return r;
     }
-    spec.memory = in.arena.base;
+    spec.memory = in.memory.base;
     *ret = spec;
     return 0;
 }

@@ -232,27 +232,27 @@ static size_t tree_size(const struct json_value *v)
     return size;
 }
 
-int arena_init(struct arena *arena, const struct json_value *json, size_t extra)
+int spec_memory_init(struct spec_memory *memory, const struct json_value *json, size_t extra)
 {
-    arena->used = 0;
-    arena->size = tree_size(json) + extra;
-    arena->base = mem_alloc(arena->size);
-    return arena->base ? 0 : -ENOMEM;
+    memory->used = 0;
+    memory->size = tree_size(json) + extra;
+    memory->base = mem_alloc(memory->size);
+    return memory->base ? 0 : -ENOMEM;
 }
 
-void *arena_take(struct arena *arena, size_t len, size_t align)
+void *spec_take(struct spec_memory *memory, size_t len, size_t align)
 {
-    size_t at = (arena->used + align - 1) / align * align;
+    size_t at = (memory->used + align - 1) / align * align;
 
-    if (at > arena->size || len > arena->size - at)
-        abort(); /* arena_init() counted wrongly */
-    arena->used = at + len;
-    return arena->base + at;
+    if (at > memory->size || len > memory->size - at)
+        abort(); /* spec_memory_init() counted wrongly */
+    memory->used = at + len;
+    return memory->base + at;
 }
 
-char *arena_copy(struct arena *arena, const char *text, size_t len)
+char *spec_copy(struct spec_memory *memory, const char *text, size_t len)
 {
-    char *copy = arena_take(arena, len + 1, 1);
+    char *copy = spec_take(memory, len + 1, 1);
 
     memcpy(copy, text, len);
     copy[len] = '\0';
@@ -282,14 +282,14 @@ int spec_pair_check(const char *what, const char *name, size_t name_len, const c
     return 0;
 }
 
-int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max, struct arena *arena,
+int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max, struct spec_memory *memory,
                struct sbox_pair **ret, size_t *ret_n, struct brig_err *err)
 {
     if (v->type != JSON_OBJECT)
         return refuse(v, key, "must be an object of strings", err);
     if (v->count > max)
         return err_usage(err, "%s: %zu members, at most %zu", key, v->count, max);
-    struct sbox_pair *pairs = arena_take(arena, v->count * sizeof *pairs, _Alignof(struct sbox_pair));
+    struct sbox_pair *pairs = spec_take(memory, v->count * sizeof *pairs, _Alignof(struct sbox_pair));
     size_t n = 0;
     for (const struct json_value *m = v->first; m; m = m->next) {
         if (m->type != JSON_STRING)
@@ -297,8 +297,8 @@ int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max
         int r = spec_pair_check(key, m->key, m->key_len, m->string, m->len, env, err);
         if (r < 0)
             return r;
-        pairs[n].name = arena_copy(arena, m->key, m->key_len);
-        pairs[n++].value = arena_copy(arena, m->string, m->len);
+        pairs[n].name = spec_copy(memory, m->key, m->key_len);
+        pairs[n++].value = spec_copy(memory, m->string, m->len);
     }
     *ret = pairs;
     *ret_n = n;

@@ -138,7 +138,8 @@ static bool is_variable(const char *text)
            !(text[0] >= '0' && text[0] <= '9');
 }
 
-static int read_secret(const struct json_value *v, struct arena *arena, struct sbox_secret *ret, struct brig_err *err)
+static int read_secret(const struct json_value *v, struct spec_memory *memory, struct sbox_secret *ret,
+                       struct brig_err *err)
 {
     const char *name = NULL, *env = NULL;
     int r = 0;
@@ -163,22 +164,22 @@ static int read_secret(const struct json_value *v, struct arena *arena, struct s
         r = err_usage(err, "secrets.env %.64s: must be the name of a variable, of letters, digits and _", env);
     if (r < 0)
         return r;
-    ret->name = arena_copy(arena, name, strlen(name));
-    ret->env = env == name ? ret->name : arena_copy(arena, env, strlen(env));
+    ret->name = spec_copy(memory, name, strlen(name));
+    ret->env = env == name ? ret->name : spec_copy(memory, env, strlen(env));
     return 0;
 }
 
-int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n,
+int spec_secrets(const struct json_value *v, struct spec_memory *memory, struct sbox_secret **ret, size_t *ret_n,
                  struct brig_err *err)
 {
     if (v->type != JSON_ARRAY)
         return err_usage(err, "secrets: must be an array");
     if (v->count > SLOT_SECRETS_MAX)
         return err_usage(err, "secrets: %zu of them, at most %u", v->count, SLOT_SECRETS_MAX);
-    struct sbox_secret *secrets = arena_take(arena, v->count * sizeof *secrets, _Alignof(struct sbox_secret));
+    struct sbox_secret *secrets = spec_take(memory, v->count * sizeof *secrets, _Alignof(struct sbox_secret));
     size_t n = 0;
     for (const struct json_value *item = v->first; item; item = item->next) {
-        int r = read_secret(item, arena, &secrets[n++], err);
+        int r = read_secret(item, memory, &secrets[n++], err);
         if (r < 0)
             return r;
     }
@@ -190,15 +191,15 @@ int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_se
 int spec_secrets_read(const struct json_value *v, char **ret_memory, struct sbox_secret **ret, size_t *ret_n,
                       struct brig_err *err)
 {
-    struct arena arena;
+    struct spec_memory memory;
 
-    if (arena_init(&arena, v, 256) < 0)
+    if (spec_memory_init(&memory, v, 256) < 0)
         return err_nomem(err);
-    int r = spec_secrets(v, &arena, ret, ret_n, err);
+    int r = spec_secrets(v, &memory, ret, ret_n, err);
     if (r < 0)
-        mem_free(arena.base);
+        mem_free(memory.base);
     else
-        *ret_memory = arena.base;
+        *ret_memory = memory.base;
     return r;
 }
 

@@ -2,10 +2,25 @@
 /* The environment of a run: layers, refusals that name the name and never the value, and what may be shown of it. */
 #include "unit.h"
 
+#include "base/arena.h"
 #include "base/mem.h"
 #include "codec/json/json.h"
 #include "codec/json/json_read.h"
 #include "run/environment.h"
+
+static struct arena *memory; /* of one test */
+
+static int set_up(void **state UNUSED)
+{
+    memory = arena_create(1u << 20);
+    return memory ? 0 : -1;
+}
+
+static int tear_down(void **state UNUSED)
+{
+    arena_destroy(memory);
+    return 0;
+}
 
 static int add(struct environment *env, enum env_layer layer, const char *name, const char *value, struct brig_err *err)
 {
@@ -28,7 +43,7 @@ static void later_layers_win(void **state UNUSED)
     struct environment *env = NULL;
     const struct sbox_pair *pairs;
 
-    assert_int_equal(environment_create(&env), 0);
+    assert_int_equal(environment_create(memory, &env), 0);
     for (int from = 0; from < ENV_LAYER_MAX; from++) { /* in any order */
         int layer = (from * 5 + 3) % ENV_LAYER_MAX;
         char value[16];
@@ -53,7 +68,7 @@ static void same_layer_is_replaced(void **state UNUSED)
 {
     struct environment *env = NULL;
 
-    assert_int_equal(environment_create(&env), 0);
+    assert_int_equal(environment_create(memory, &env), 0);
     assert_int_equal(add(env, ENV_BASE, "PATH", "/bin", NULL), 0);
     assert_int_equal(add(env, ENV_BASE, "PATH", "/opt/brig/venv/bin:/bin", NULL), 0);
     assert_string_equal(value_of(env, "PATH"), "/opt/brig/venv/bin:/bin");
@@ -67,7 +82,7 @@ static void refusals_name_the_name(void **state UNUSED)
     struct brig_err err;
     char name[32], *large = mem_alloc(ENVIRONMENT_BYTES + 1);
 
-    assert_int_equal(environment_create(&env), 0);
+    assert_int_equal(environment_create(memory, &env), 0);
     for (int i = 0; bad[i]; i++) {
         assert_true(add(env, ENV_RUNTIME, bad[i], "hunter2-secret", &err) < 0);
         assert_int_equal(err.code, BRIG_E_USAGE);
@@ -98,7 +113,7 @@ static void objects_of_strings(void **state UNUSED)
     struct json_doc *doc = NULL;
     struct brig_err err;
 
-    assert_int_equal(environment_create(&env), 0);
+    assert_int_equal(environment_create(memory, &env), 0);
     assert_int_equal(environment_add_json(env, ENV_RUNTIME, NULL, &err), 0);
     assert_int_equal(json_read(text, strlen(text), 64, &doc, NULL), 0);
     assert_int_equal(environment_add_json(env, ENV_RUNTIME, json_root(doc), &err), 0);
@@ -118,7 +133,7 @@ static void shown_without_values(void **state UNUSED)
     struct buf out = BUF_INIT(65536);
     struct json json = JSON_INIT(&out);
 
-    assert_int_equal(environment_create(&env), 0);
+    assert_int_equal(environment_create(memory, &env), 0);
     assert_int_equal(add(env, ENV_BASE, "PATH", "zz-value", NULL), 0);
     assert_int_equal(add(env, ENV_AGENT, "KEY", "zz-value", NULL), 0);
     assert_int_equal(add(env, ENV_SANDBOX, "KEY", "zz-value", NULL), 0);
@@ -150,7 +165,7 @@ static void base_is_an_allow_list(void **state UNUSED)
     setenv("BRIG_SECRETS_KEY", "the-daemons-own", 1);
     setenv("TOOL_WEATHER_KEY", "w-123456", 1);
     setenv("TOOL_EXEC_DIR", "/srv", 1);
-    assert_int_equal(environment_create(&env), 0);
+    assert_int_equal(environment_create(memory, &env), 0);
     assert_int_equal(environment_add_base(env, false, NULL), 0);
     assert_null(value_of(env, "BRIG_SECRETS_KEY"));
     assert_null(value_of(env, "TOOL_WEATHER_KEY"));
@@ -174,8 +189,10 @@ static void survives_lack_of_memory(void **state UNUSED)
 {
     for (size_t n = 0;; n++) {
         struct environment *env = NULL;
+        assert_int_equal(tear_down(NULL), 0);
+        assert_int_equal(set_up(NULL), 0);
         mem_fail_after(n);
-        int r = environment_create(&env);
+        int r = environment_create(memory, &env);
         if (r == 0)
             r = environment_add_base(env, false, NULL);
         bool failed = mem_has_failed();
@@ -189,11 +206,11 @@ static void survives_lack_of_memory(void **state UNUSED)
 
 int main(void)
 {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(later_layers_win),        cmocka_unit_test(same_layer_is_replaced),
-        cmocka_unit_test(refusals_name_the_name),  cmocka_unit_test(objects_of_strings),
-        cmocka_unit_test(shown_without_values),    cmocka_unit_test(base_is_an_allow_list),
-        cmocka_unit_test(survives_lack_of_memory),
+        CASE(later_layers_win),        CASE(same_layer_is_replaced), CASE(refusals_name_the_name),
+        CASE(objects_of_strings),      CASE(shown_without_values),   CASE(base_is_an_allow_list),
+        CASE(survives_lack_of_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

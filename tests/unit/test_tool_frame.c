@@ -36,10 +36,11 @@ static const char *string_at(const struct json_value *object, const char *name)
 
 static void request_says_everything(void **state UNUSED)
 {
-    const struct tool tool = {.name = "add",
-                              .source = "def add(a):\n  return \"\xc3\xa9\"\n",
-                              .source_len = strlen("def add(a):\n  return \"\xc3\xa9\"\n"),
-                              .language = TOOL_PYTHON};
+    static const char both[] = "{\"schema\":{\"name\":\"add\"},\"state\":{\"memory\":{}}}";
+    struct tool tool = {.name = "add",
+                        .source = "def add(a):\n  return \"\xc3\xa9\"\n",
+                        .source_len = strlen("def add(a):\n  return \"\xc3\xa9\"\n"),
+                        .language = TOOL_PYTHON};
     const struct sbox_pair env[] = {{"A", "1"}, {"B", "x\ny"}};
     struct frame_request q = {.kind = FRAME_TOOL,
                               .tool = &tool,
@@ -47,14 +48,13 @@ static void request_says_everything(void **state UNUSED)
                               .env = env,
                               .n_env = 2,
                               .agent_id = "agent-1",
-                              .agent_state = "{\"memory\":{}}",
-                              .agent_state_len = 13,
-                              .site = "/opt/brig/venv",
-                              .schema = "{\"name\":\"add\"}",
-                              .schema_len = 14};
+                              .site = "/opt/brig/venv"};
     struct buf out = BUF_INIT(1u << 20);
-    struct json_doc *doc = NULL;
+    struct json_doc *doc = NULL, *given = NULL;
 
+    assert_int_equal(json_read(both, sizeof both - 1, 100, &given, NULL), 0);
+    tool.json_schema = json_get(json_root(given), "schema");
+    q.agent_state = json_get(json_root(given), "state");
     q.args_len = strlen(q.args);
     memcpy(q.key, key, sizeof key);
     assert_int_equal(frame_request_put(&q, &out), 0);
@@ -75,6 +75,7 @@ static void request_says_everything(void **state UNUSED)
     assert_string_equal(string_at(root, "agent_id"), "agent-1");
     assert_non_null(json_get(json_get(root, "agent_state"), "memory"));
     json_doc_free(doc);
+    json_doc_free(given);
     buf_done(&out);
 }
 

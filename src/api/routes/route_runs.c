@@ -241,7 +241,7 @@ struct oneshot {
     struct caller caller;
     struct request *rq;    /* waiting for the receipt; NULL over a WebSocket, or when it has left */
     struct reader *socket; /* or NULL */
-    struct json_doc *doc;  /* the process part of the request, until it has started */
+    struct arena *arena;   /* has the process part of the request, until it has started */
     const struct json_value *json;
     struct sbox *sbox;
     struct sbox_watch watch;
@@ -253,7 +253,7 @@ struct oneshot {
 
 static void oneshot_free(struct oneshot *shot)
 {
-    json_doc_free(shot->doc);
+    arena_destroy(shot->arena);
     mem_free(shot->receipt);
     mem_free(shot);
 }
@@ -382,8 +382,7 @@ static void start(struct oneshot *shot)
                          : process_run(shot->sbox, &shot->caller, &parsed.spec, on_run_done, shot, &shot->run, &err);
         process_spec_done(&parsed);
     }
-    json_doc_free(shot->doc);
-    shot->doc = NULL;
+    arena_destroy(take_ptr(&shot->arena));
     if (r < 0)
         refuse(shot, &err);
 }
@@ -473,7 +472,7 @@ void route_runs_create(struct request *rq)
     if (!shot)
         return;
     shot->rq = rq;
-    shot->doc = take_ptr(&rq->doc);
+    shot->arena = take_ptr(&rq->arena);
     rq->state = shot;
     rq->left = request_left;
     if (begin(shot, rq->json, &err) < 0) {
@@ -488,11 +487,16 @@ void route_runs_create(struct request *rq)
 static bool on_spec(void *ctx, const char *text, size_t len)
 {
     struct oneshot *shot = ctx;
+    const struct json_value *json = NULL;
     struct brig_err err;
 
     if (shot->creating || shot->sbox || shot->ending || shot->sent)
         return false;
-    if (json_read(text, len, JSON_READ_VALUES, &shot->doc, &err) < 0 || begin(shot, json_root(shot->doc), &err) < 0)
+    shot->arena = api_arena(len);
+    if (!shot->arena)
+        (void)err_nomem(&err);
+    if (!shot->arena || json_read_in(shot->arena, text, len, JSON_READ_VALUES, &json, &err) < 0 ||
+        begin(shot, json, &err) < 0)
         refuse(shot, &err);
     return true;
 }

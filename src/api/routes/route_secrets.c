@@ -149,14 +149,6 @@ static uint8_t *read_value(struct request *rq, size_t *ret_len)
     return NULL;
 }
 
-/* What the request brought is not needed while the store writes. */
-static void wipe_body(struct request *rq)
-{
-    rq->json = NULL;
-    json_doc_free(take_ptr(&rq->doc));
-    crypto_wipe(rq->body, rq->body_len);
-}
-
 void route_secret_put(struct request *rq)
 {
     static const char *const known[] = {"value", "value_base64", "broker", NULL};
@@ -181,7 +173,7 @@ void route_secret_put(struct request *rq)
     int r = secrets_put(secrets, rq->caller.org_id, writing->name, value, len, json_get(rq->json, "broker"), on_written,
                         writing, &err);
     crypto_secret_free(value, room);
-    wipe_body(rq);
+    request_wipe_body(rq); /* not needed while the store writes */
     if (r < 0) {
         mem_free(writing);
         request_fail(rq, &err);

@@ -106,7 +106,8 @@ static bool files_ok(struct request *rq)
 /* As the runtime takes them: all of them as base64. */
 static int encode_files(struct running *running, const struct json_value *files, struct brig_err *err)
 {
-    struct json json = JSON_INIT(&running->files_text);
+    AUTO_BUF struct buf text = BUF_INIT(64u << 20);
+    struct json json = JSON_INIT(&text);
 
     if (!files || files->count == 0)
         return 0;
@@ -124,10 +125,7 @@ static int encode_files(struct running *running, const struct json_value *files,
     json_end(&json);
     if (json_finish(&json) < 0)
         return err_set(err, BRIG_E_TOO_LARGE, 0, "files: too large");
-    int r = json_read(running->files_text.data, running->files_text.len, JSON_READ_VALUES, &running->files, err);
-    if (r == 0)
-        running->ask.files = json_root(running->files);
-    return r;
+    return running_keep(running, &text, &running->ask.files, err);
 }
 
 void route_run_once(struct request *rq)
@@ -150,14 +148,15 @@ void route_run_once(struct request *rq)
         return;
     running->ask.kind = command ? FRAME_COMMAND : FRAME_CODE;
     running->ask.collect = json_get(rq->json, "collect");
-    struct json json = JSON_INIT(&running->text);
+    AUTO_BUF struct buf text = BUF_INIT(16u << 20);
+    struct json json = JSON_INIT(&text);
     struct brig_err err = {0};
     put_once(code, command, rq->json, &json);
     if (encode_files(running, json_get(rq->json, "files"), &err) < 0)
         running_fail(running, &err);
     else if (json_finish(&json) < 0)
         running_refuse(running, BRIG_E_TOO_LARGE, "the code is too large");
-    else if (running_float(running) && running_read(running))
+    else if (running_float(running, &text) && running_read(running))
         running_go(running);
 }
 

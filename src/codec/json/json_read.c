@@ -21,6 +21,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -516,7 +517,7 @@ static size_t bound_values(const char *text, size_t len, size_t max)
     return n < max ? n : max;
 }
 
-static struct json_doc *create(size_t n_values, size_t text_len)
+static struct json_doc *create(struct arena *arena, size_t n_values, size_t text_len)
 {
     const size_t each = sizeof(struct json_value) + sizeof(struct json_value *);
     size_t size;
@@ -524,7 +525,7 @@ static struct json_doc *create(size_t n_values, size_t text_len)
     if (__builtin_mul_overflow(n_values, each, &size) || __builtin_add_overflow(size, text_len, &size) ||
         __builtin_add_overflow(size, sizeof(struct json_doc) + 1, &size))
         return NULL;
-    struct json_doc *doc = mem_alloc(size);
+    struct json_doc *doc = arena ? arena_alloc(arena, size) : mem_alloc(size);
     if (!doc)
         return NULL;
     *doc = (struct json_doc){.values = (void *)(doc + 1), .cap_values = n_values, .text_len = text_len};
@@ -547,18 +548,32 @@ const struct json_value *json_root(const struct json_doc *doc)
     return doc->values;
 }
 
+static int read_into(struct json_doc *doc, const char *text, size_t len, struct brig_err *err)
+{
+    struct reader reader = {.doc = doc, .text = text, .len = len, .err = err};
+
+    return doc ? read_document(&reader) : err_nomem(err);
+}
+
 int json_read(const char *text, size_t len, size_t max_values, struct json_doc **ret, struct brig_err *err)
 {
-    struct json_doc *doc = create(bound_values(text, len, max_values), len);
+    struct json_doc *doc = create(NULL, bound_values(text, len, max_values), len);
+    int r = read_into(doc, text, len, err);
 
-    if (!doc)
-        return err_nomem(err);
-    struct reader reader = {.doc = doc, .text = text, .len = len, .err = err};
-    int r = read_document(&reader);
-    if (r < 0) {
+    if (r < 0)
         json_doc_free(doc);
-        return r;
-    }
-    *ret = doc;
-    return 0;
+    else
+        *ret = doc;
+    return r;
+}
+
+int json_read_in(struct arena *arena, const char *text, size_t len, size_t max_values, const struct json_value **ret,
+                 struct brig_err *err)
+{
+    struct json_doc *doc = create(arena, bound_values(text, len, max_values), len);
+    int r = read_into(doc, text, len, err);
+
+    if (r == 0)
+        *ret = json_root(doc);
+    return r;
 }

@@ -51,6 +51,10 @@ struct json_doc; /* It owns all values and strings. */
  */
 int json_read(const char *text, size_t len, size_t max_values, struct json_doc **ret, struct brig_err *err) MUST_CHECK;
 void json_doc_free(struct json_doc *doc); /* Wipes the memory, because it may have held secrets. doc may be NULL. */
+/* The same into an arena: the values live as long as it does. */
+struct arena;
+int json_read_in(struct arena *arena, const char *text, size_t len, size_t max_values, const struct json_value **ret,
+                 struct brig_err *err) MUST_CHECK;
 const struct json_value *json_root(const struct json_doc *doc);
 /* Returns the member, or NULL if it is missing, or if the value is NULL or no object. */
 const struct json_value *json_get(const struct json_value *object, const char *key);
