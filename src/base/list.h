@@ -36,14 +36,16 @@
         *last_ = item_;                                     \
     } while (0)
 
-/* Takes item out of a list that has a last. Both its links are NULL then. */
+/*
+ * Takes item out of a list that has a last. Its own links stay as they were: one who walks the list and has kept the
+ * item alive goes on from it.
+ */
 #define list_take(first, last, item)                                \
     do {                                                            \
         __typeof__(first) first_ = (first), last_ = (last);         \
         __typeof__(*first_) item_ = (item);                         \
         *(item_->prev ? &item_->prev->next : first_) = item_->next; \
         *(item_->next ? &item_->next->prev : last_) = item_->prev;  \
-        item_->next = item_->prev = NULL;                           \
     } while (0)
 
 /* Takes item out of a list that has no last. */

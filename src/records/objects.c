@@ -138,6 +138,7 @@ void node_unlink(struct node *node)
     struct object *object = &node->public;
 
     list_take(&node->org->first, &node->org->last, object);
+    object->next = object->prev = NULL;
     node->org->count--;
     node->org->bytes -= object->len;
     node->org = NULL;

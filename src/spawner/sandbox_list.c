@@ -10,6 +10,7 @@
 static void unlink_from(struct spawner *spawner, struct sandbox *s)
 {
     list_remove(&spawner->lists[s->state], s);
+    s->next = s->prev = NULL;
 }
 
 static void link_to(struct spawner *spawner, struct sandbox *s)
