@@ -119,7 +119,8 @@ struct adapter {
     void (*fail)(struct request *rq, const struct brig_err *err); /* answers with an error; rq->x is not NULL */
     /* The body cannot be used. syntax: why it is no JSON; NULL: it is JSON, but not an object. */
     void (*bad_body)(struct request *rq, const struct brig_err *syntax);
-    /* Called after role and lists were checked and before the body is read. It reads fields of the head that choose for
+    /*
+     * Called after role and lists were checked and before the body is read. It reads fields of the head that choose for
      * whom the caller acts, and checks what else there is to check. false: the refusal was sent. NULL: nothing to do.
      */
     bool (*begin)(struct request *rq);

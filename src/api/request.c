@@ -358,9 +358,8 @@ struct sbox *request_find(struct request *rq, const char *id)
 
     const struct sbox *other = sbox ? NULL : api_sandbox_by_id(rq->api, id);
 
-    if (other && !str_eq(sbox_org(other), rq->caller.org_id)) /* another organisation's: the manager has written the
-                                                               * event
-                                                               */
+    /* It belongs to another organisation; the manager has written the event. */
+    if (other && !str_eq(sbox_org(other), rq->caller.org_id))
         api_count_denial(rq->api, &rq->caller, "", id);
     return sbox;
 }

@@ -26,7 +26,8 @@ static inline int64_t clock_real_ns(void)
 }
 
 #define CLOCK_TEXT 40u
-/* RFC 3339 in UTC with 0, 3, 6 or 9 digits of the second: "2026-01-31T12:00:00.000Z". "" for a year that has no date.
+/*
+ * RFC 3339 in UTC with 0, 3, 6 or 9 digits of the second: "2026-01-31T12:00:00.000Z". "" for a year that has no date.
  */
 void clock_text(int64_t real_ns, unsigned digits, char out[CLOCK_TEXT]);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit_show.c: `brig audit show|tail|export`: lines, all or some, once or as they come. They are other people's words:
- * whatever goes to a terminal as text has no control characters in it. Exported lines are the bytes of the log.
+ * audit_show.c: `brig audit show|tail|export`: prints lines, all or some, once or as they come. Other people chose the
+ * words: text for a terminal has no control characters. Exported lines are the bytes of the log.
  */
 #include "brigd/audit_show.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit_show.h: what the two files of `brig audit` share. */
+/* audit_show.h: what the files of `brig audit` share. */
 #ifndef BRIG_BRIGD_AUDIT_SHOW_H
 #define BRIG_BRIGD_AUDIT_SHOW_H
 
 #include "base/base.h"
 #include "brigd/audit_verb.h"
 
-#define AUDIT_SHOW_MAX 100000u /* lines of -n */
+#define AUDIT_SHOW_MAX 100000u /* The most lines of -n. */
 
 enum { EXIT_OK = 0, EXIT_WRONG = 1, EXIT_TROUBLE = 2 };
 
@@ -16,9 +16,9 @@ struct audit_verb_options {
     bool has_lines, follow, json;
 };
 
-int audit_trouble(const char *format, ...) PRINTF_LIKE(1, 2); /* one line on stderr; EXIT_TROUBLE */
+int audit_trouble(const char *format, ...) PRINTF_LIKE(1, 2); /* Prints one line on stderr and returns EXIT_TROUBLE. */
 
-/* Exit statuses. */
+/* These return exit statuses. */
 int audit_show(const struct audit_verb_options *options, int dir_fd);
 int audit_tail(const struct audit_verb_options *options, int dir_fd);
 int audit_export(const struct audit_verb_options *options, int dir_fd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit_verb.c: the offline side of the audit log: arguments, and `verify`; what is true is audit_verify()'s business.
- * (The others: audit_show.c.)
+ * audit_verb.c: `brig audit` without a daemon: the arguments, and `verify`, whose judgement is audit_verify()'s.
+ * audit_show.c has the other verbs.
  */
 #include "brigd/audit_show.h"
 

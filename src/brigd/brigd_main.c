@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * brigd_main.c: brigd. Started by the supervisor (`brig serve`) with a socket as descriptor 3; its argument is the
- * state directory. `brigd audit ...` is the offline side of `brig audit`.
+ * brigd_main.c: main() of brigd. It is started by the supervisor (`brig serve`) with a socket as descriptor 3; its
+ * argument is the state directory. `brigd audit ...` is the offline side of `brig audit`.
  *
  * Theory of operation, in stages, each of which must succeed:
  *   1  no core dumps, not dumpable, no new privileges
@@ -11,8 +11,9 @@
  *   5  provider, manager (which takes over what an earlier brigd left), listeners; then the supervisor is told
  * One thread runs the loop; a few workers do what would block it.
  *
- * Told to drain it stops accepting, finishes answers, ends sandboxes unless they are to stay, and ends with 0. When the
- * spawner is gone so is every sandbox: their certificates are written, and it ends with 75, to be started anew.
+ * When it must drain, it stops accepting, finishes answers, ends sandboxes unless they must stay, and exits with 0.
+ * When the spawner is gone, so is every sandbox: brigd writes their certificates and exits with 75, and is started
+ * again.
  */
 #include <fcntl.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon.h: brigd as a whole: what it was given, and its parts. */
+/* daemon.h: the state of brigd: what the supervisor gave it, and its parts. */
 #ifndef BRIG_BRIGD_DAEMON_H
 #define BRIG_BRIGD_DAEMON_H
 
@@ -13,24 +13,25 @@ struct daemon_state {
     struct api api;
     const char *state_dir;
     int spawner_fd;
-    struct keyring *ring; /* of secrets; NULL: none */
-    int gate_fd;          /* the control socket of brig-egress, until the manager has it */
-    char *packages;       /* the rules of the preset `packages`, as the supervisor found them; or NULL */
+    struct keyring *ring; /* The key ring of secrets, or NULL. */
+    int gate_fd;          /* The control socket of brig-egress, until the manager has it. */
+    char *packages;       /* The rules of the preset `packages`, as the supervisor found them; or NULL. */
     struct listener listeners[LISTENERS_MAX];
     size_t n_listeners;
-    struct handed handed; /* for the configuration that comes next */
+    struct handed handed; /* The files for the next configuration. */
     struct loop_source on_supervisor;
     struct loop_timer on_drain, on_prune;
-    uint64_t drain_ns; /* when draining began */
+    uint64_t drain_ns; /* When draining began. */
     bool spawner_gone, quit, keep;
     int status;
 };
 
 /*
- * Stage 3: store, policies, secrets, keys, audit log and what tools need; everything that is there before a client is.
+ * Stage 3: opens the store, policies, secrets, keys, the audit log and what tools need. All of it exists before the
+ * first client.
  */
 int daemon_open(struct daemon_state *d, struct brig_err *err) MUST_CHECK;
-/* All of it, the server first. What was never opened is left alone. */
+/* Closes all of it, the server first. Parts that were never opened are left alone. */
 void daemon_close(struct daemon_state *d);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon_parts.c: the parts of brigd, opened in the order in which they need each other, and closed the other way
- * round. */
+/*
+ * daemon_parts.c: opens the parts of brigd in the order in which they need each other, and closes them in the reverse
+ * order.
+ */
 #include <fcntl.h>
 #include <string.h>
 

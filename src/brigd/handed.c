@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handed.c: see handed.h. The key is in our memory only from its message until OpenSSL has it. */
+/*
+ * handed.c: takes the files that the supervisor gives (handed.h). The TLS key is in our memory only from its message
+ * until OpenSSL has it.
+ */
 #include "brigd/handed.h"
 
 #include <stdio.h>

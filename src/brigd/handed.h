@@ -20,12 +20,13 @@ struct handed {
 };
 #define HANDED_INIT ((struct handed){.log = -1})
 
-/* 1: it was one of them, 0: not, or a negative errno. */
+/* Returns 1 if it was one of them, 0 if not, or a negative errno. */
 int handed_take(struct handed *handed, const char *name, int *fd) MUST_CHECK;
-int handed_check(const struct handed *handed, struct brig_err *err) MUST_CHECK; /* the reason, as an error */
-void handed_log(struct handed *handed, const struct config *config);            /* the log goes there from now on */
+int handed_check(const struct handed *handed, struct brig_err *err) MUST_CHECK; /* Returns the reason as an error. */
+/* The log is written there from now on. */
+void handed_log(struct handed *handed, const struct config *config);
 int handed_tls(const struct handed *handed, const struct config *config, struct server *server,
                struct brig_err *err) MUST_CHECK;
-void handed_done(struct handed *handed); /* wipes; it is empty then */
+void handed_done(struct handed *handed); /* Wipes it and leaves it empty. */
 
 #endif

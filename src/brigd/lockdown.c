@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lockdown.c: what brigd may still do once it serves.
+ * lockdown.c: takes from brigd what it does not need once it serves.
  *
- * The list of system calls stands here, beside the filter that is made of it: sockets that exist, files below its own
- * directories, threads, memory, time. It cannot execute, fork, trace, mount, change ids, load or open namespaces. A
- * call that is not in the list fails with EPERM (a library that probes goes on); those that only an attacker would make
- * kill.
+ * The list of system calls stands here, beside the filter that is made from it: sockets that exist, files below its own
+ * directories, threads, memory, time. brigd cannot execute, fork, trace, mount, change ids, load modules or open
+ * namespaces. A call that is not in the list fails with EPERM (a library that probes goes on); a call that only an
+ * attacker would make kills the process.
  */
 #include "brigd/lockdown.h"
 

@@ -3,7 +3,7 @@
  * metrics.c: GET /metrics in Prometheus' text format: base units, no label with unbounded values unless the
  * configuration asks for one per sandbox. The numbers of the whole service are for the host's administrator: the
  * socket, and keys that were made there with `metrics`. Another key gets the sandboxes and processes of its own
- * organisation, and nothing that others move.
+ * organisation, and no number that other organisations change.
  */
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preview.c: HTTP and WebSocket to a port inside a sandbox, for a request that preview_admit.c has let in.
+ * preview.c: carries HTTP and WebSocket to a port inside a sandbox, for a request that preview_admit.c has admitted.
  *
- * Theory of operation. The request is parsed by our strict codec and written anew, so that what reaches the program is
- * one well-formed request, and what comes back is parsed and written anew as well: neither side can smuggle. The bytes
- * travel over a SVC_PORT_CONNECT call: no socket of the host is involved. One request per connection to the program.
+ * Theory of operation. Our strict codec parses the request and writes it again, so the program gets one well-formed
+ * request. The answer is parsed and written again as well, so neither side can smuggle. The bytes travel over a
+ * SVC_PORT_CONNECT call: no socket of the host is involved. One request per connection to the program.
  *
  * By path the answer shares its origin with the API and all other previews, so that a browser may show it only as a
- * page without an origin: every such answer says "Content-Security-Policy: sandbox". Programs do not care.
+ * page without an origin: every such answer says "Content-Security-Policy: sandbox". Clients that are no browsers
+ * ignore it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -130,8 +131,7 @@ static void tunnel_data(void *ctx, struct exchange *x UNUSED, const char *data, 
 static void tunnel_eof(void *ctx, struct exchange *x UNUSED);
 
 /*
- * A field of the program's answer, to whoever `put` writes for. Returns what put does; 0 as well for one that may not
- * pass.
+ * Passes a field of the program's answer to `put`, and returns what put returns; 0 also for a field that may not pass.
  */
 static int pass_field(const struct preview *p, const struct http_field *field,
                       int (*put)(void *to, const char *name, const char *value), void *to)

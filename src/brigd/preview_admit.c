@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preview_admit.c: who may see a preview, by path (/v1/sandboxes/{id}/proxy/{port}/...) or by host name
+ * preview_admit.c: decides who may see a preview, by path (/v1/sandboxes/{id}/proxy/{port}/...) or by host name
  * (<port>-<id>.<domain>).
  *
- * Who may: a key of the sandbox's organisation, or a token (route_ports.c) in the query (then it becomes a cookie for
- * this port of this sandbox), in the cookie, or in X-Brig-Token. Keys and tokens never reach the program: the fields
- * that carried them are taken out (preview_head.c). Another organisation's sandbox is 404 to a key, as one that does
- * not exist.
+ * Allowed are a key of the sandbox's organisation, or a token (route_ports.c) in the query (then it becomes a cookie
+ * for this port of this sandbox), in the cookie, or in X-Brig-Token. Keys and tokens never reach the program: the
+ * fields that carried them are taken out (preview_head.c). Another organisation's sandbox is 404 to a key, as one that
+ * does not exist.
  *
  * A page is given an origin of its own. All previews by path have the same one, the API's, where a page of one sandbox
  * could read the preview of another. So a browser that is about to show a page (it navigates) is sent on to the
@@ -117,7 +117,8 @@ static void set_cookie(struct request *rq, const struct preview_way *way, const 
 }
 
 /*
- * To "//host" (or nothing: this one), the path and the query without our token, but with this ticket, if there is one.
+ * Redirects to "//host" (or to this host if there is none), the path and the query without our token, with this ticket
+ * if there is one.
  */
 static void send_on(struct request *rq, const struct entry *entry, const char *host, const char *ticket)
 {
@@ -157,7 +158,8 @@ static bool to_its_own_host(struct request *rq, const struct entry *entry, const
     char host[320], ticket[TICKET_SIZE];
 
     /*
-     * A ticket becomes a token, which may also write: a key that may not is served here, as a page without an origin.
+     * A ticket becomes a token, which may also write. A key that may not write is served here, as a page without an
+     * origin.
      */
     if (entry->way.by_key && rq->caller.role == STORE_ROLE_READ_ONLY)
         return false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preview_cookie.c: a program has the cookies that it set itself, and no others.
+ * preview_cookie.c: gives a program the cookies that it set itself, and no others.
  *
  * By host name every preview has a host of its own, so it is enough that no cookie is set for the domain above it. By
  * path all previews share one host with the API, and with whatever else runs on another port of that host: there, a

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preview_head.c: heads of previews, written anew (cookies: preview_cookie.c). What belongs to one connection stays on
- * it: the fields that say so, and those that Connection names. Keys and tokens are ours and are taken out wherever the
- * codec would have found them: so the names in a query are compared as they decode.
+ * preview_head.c: writes the heads of previews again; preview_cookie.c handles cookies. What belongs to one connection
+ * stays on it: the fields that say so, and those that Connection names. Keys and tokens are brigd's and are removed
+ * wherever the codec would have found them, so the names in a query are compared after decoding.
  */
 #include "brigd/preview.h"
 

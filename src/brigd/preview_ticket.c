@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preview_ticket.c: what carries a browser from the API's host to a preview's own. A ticket is a random number that
- * brigd remembers for half a minute; the first request that brings it takes it away, so that one that stays in a
- * history or a log is worth nothing. They live in this process only: after a restart there are none, and the browser is
- * sent on again.
+ * preview_ticket.c: tickets that carry a browser from the API's host to a preview's own. A ticket is a random number
+ * that brigd remembers for half a minute. The first request that brings it uses it up, so a ticket that stays in a
+ * history or a log is worth nothing. Tickets live in this process only: after a restart there are none, and the browser
+ * is redirected again.
  *
- * The table is small and one organisation has a quarter of it: whoever asks for more loses the oldest of its own.
+ * The table is small and an organisation has a quarter of it: if it asks for more, it loses its own oldest tickets.
  */
 #include <errno.h>
 #include <stdio.h>

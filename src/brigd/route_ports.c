@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_ports.c: which ports a sandbox listens on, and tokens that let a browser in. The previews themselves:
- * preview.c. */
+/*
+ * route_ports.c: the routes that list the ports on which a sandbox listens, and make tokens that let a browser in.
+ * preview.c has the previews themselves.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -87,8 +89,8 @@ void route_port_list(struct request *rq)
 /* ---- where a browser finds a preview ---------------------------------------------------------------------- */
 
 /*
- * The host and port that this request was sent to, or that the listener has if it came over the socket; "": there is
- * none.
+ * Returns the host and port that this request was sent to, or those of the listener if it came over the socket; "" if
+ * there is none.
  */
 static bool find_host(const struct request *rq, char *out, size_t size)
 {

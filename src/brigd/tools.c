@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tools.c: the parts of tool execution in the daemon, in the order in which they need each other:
+ * tools.c: opens the parts of tool execution in the daemon, in the order in which they need each other:
  *
- *     what is kept   registry, configurations, agents   (the store, before the service is locked down; they end after
- *                    the store, whose writes come back to them)
- *     what decides   rates, approvals
- *     what runs      webhook, sets, pool, executor      (the manager; they end before it)
+ *     kept      registry, configurations, agents   before the service is locked down; they end after the store,
+ *                                                  whose writes come back to them
+ *     deciding  rates, approvals
+ *     running   webhook, sets, pool, executor      they need the manager and end before it
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach.c: Theory of operation
+ * attach.c: connects our stdin, stdout, stderr and signals to a program in a sandbox. Theory of operation:
  *
- * One poll() over the WebSocket, our signals, our stdin and, while they are slow, our stdout and stderr. Nothing is
+ * One poll() watches the WebSocket, our signals, our stdin and, while they are slow, our stdout and stderr. Nothing is
  * sent before the daemon's "begin": until then there is no program to send it to.
  *
- *     begin    -> stdin is read, signals are forwarded, the window's size is told
- *     data     -> to stdout or stderr, never past what they take: then the socket is not read, and the program waits
- *     end      -> the receipt; over
- *     closed   -> without an end: the daemon was restarted. Attached again at the offsets we have, for ten seconds
+ *     begin    stdin is read, signals are forwarded, the size of the window is sent
+ *     data     goes to stdout or stderr, never more than they take; then the socket is not read, and the program waits
+ *     end      brings the receipt; it is over
+ *     closed   without an end: the daemon was restarted. We attach again at the offsets that we have, for ten seconds
  *
- * Signals as in run_loop.c: the first INT, TERM, HUP or QUIT is the program's; a second, or two seconds, end it. With a
- * raw terminal they are keys, and the program's anyway.
+ * Signals are handled as in run_loop.c: the first INT, TERM, HUP or QUIT goes to the program; a second one, or two
+ * seconds, end it. With a raw terminal they are keys, which go to the program anyway.
  */
 #include <poll.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli.h: what the verbs of the command share: the verb entry, the exit statuses, and how the command speaks.
- * A verb is one file: a purpose comment, its cli_verb entry, then the code.
+ * cli.h: what the verbs of the command share: the verb's entry, the exit statuses, and printing. A verb is one file: a
+ * purpose comment, its cli_verb entry, then the code.
  */
 #ifndef BRIG_CLI_CLI_H
 #define BRIG_CLI_CLI_H
@@ -12,12 +12,12 @@
 #include "base/buf.h"
 
 #define CLI_FAILED 125  /* brig's own failure, or a refusal */
-#define CLI_SIGPIPE 141 /* nobody reads what the program prints: as a shell reports a death by SIGPIPE */
+#define CLI_SIGPIPE 141 /* Nobody reads what the program prints; a shell reports a death by SIGPIPE so. */
 
 struct cli_verb {
     const char *name;
     const char *summary;
-    int (*main)(int argc, char **argv); /* argv[0] is the verb; returns the exit status */
+    int (*main)(int argc, char **argv); /* argv[0] is the verb. Returns the exit status. */
 };
 
 extern const struct cli_verb cli_verb_run;
@@ -27,14 +27,14 @@ extern const struct cli_verb cli_verb_serve;
 extern const struct cli_verb cli_verb_config;
 extern const struct cli_verb cli_verb_version;
 
-/* of the service, in the order of the help */
+/* The verbs of the service, in the order of the help. */
 #define CLI_SERVICE_VERBS(x)                                                                                         \
     x(create) x(ps) x(inspect) x(exec) x(shell) x(cp) x(ls) x(logs) x(stats) x(top) x(pause) x(resume) x(stop) x(rm) \
         x(prune) x(port) x(events) x(tool) x(agent) x(env) x(approve) x(deny) x(pool) x(receipt) x(key) x(org)       \
             x(policy) x(secret) x(audit) x(completion)
 #define CLI_DECLARE(verb) extern const struct cli_verb cli_verb_##verb;
 CLI_SERVICE_VERBS(CLI_DECLARE)
-const struct cli_verb *cli_verb_at(size_t index); /* all of them; NULL at the end */
+const struct cli_verb *cli_verb_at(size_t index); /* Lists all verbs; NULL at the end. */
 int cli_config_reload(int argc, char **argv);     /* argv[0] is "reload" */
 
 /* A verb that has verbs of its own. */
@@ -44,16 +44,16 @@ struct cli_sub {
 };
 int cli_sub_main(const char *verb, const struct cli_sub *subs, size_t n, int argc, char **argv);
 
-/* One line on stderr, "brig: ...", by one write(2). Control bytes are shown escaped. Returns CLI_FAILED. */
+/* Prints one line on stderr, "brig: ...", with one write(2). Control bytes are escaped. Returns CLI_FAILED. */
 int cli_error(const char *format, ...) PRINTF_LIKE(1, 2);
 
-/* Writes all of it, waiting where the descriptor would block. 0 or a negative errno. */
+/* Writes all of it and waits where the descriptor would block. Returns 0 or a negative errno. */
 int cli_write(int fd, const void *data, size_t len) MUST_CHECK;
 
-/* Prints a buffer on stdout. Returns status, or CLI_FAILED (with a line) when it cannot be written. */
+/* Prints a buffer on stdout. Returns status, or CLI_FAILED (with a line) if it cannot be written. */
 int cli_print(const struct buf *buf, int status);
 
-/* The value of -o: "text" is 0, "json" is 1, all else -EINVAL. */
+/* Parses the value of -o: "text" is 0, "json" is 1, everything else -EINVAL. */
 int cli_parse_format(const char *text);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * columns.c: tables for people. Columns are as wide as their widest cell, two blanks apart. On a terminal that is too
- * narrow the columns marked for it give way, and what was cut ends in "~"; into a pipe nothing is ever cut. Widths
- * count characters, not bytes.
+ * columns.c: prints tables for people. A column is as wide as its widest cell, with two blanks between columns. On a
+ * terminal that is too narrow the marked columns are cut, and a cut text ends in "~"; in a pipe nothing is ever cut.
+ * Widths count characters, not bytes.
  */
 #include <stdarg.h>
 #include <stdio.h>

@@ -17,8 +17,8 @@
 
 enum escape_mode {
     ESCAPE_TERMINAL, /* a program's output */
-    ESCAPE_LINE,     /* one line of ours: \n, \t and \r are escaped too */
-    ESCAPE_JSON,     /* a JSON text: \u00NN, so that it stays the same JSON */
+    ESCAPE_LINE,     /* one line of ours; \n, \t and \r are escaped too */
+    ESCAPE_JSON,     /* a JSON text; \u00NN, so that it stays the same JSON */
     ESCAPE_MODE_MAX
 };
 
@@ -29,13 +29,13 @@ struct escape {
 };
 
 #define ESCAPE_INIT(how) ((struct escape){(how), {0}, 0, 0})
-#define ESCAPE_OUT 32 /* most bytes that one byte can bring out, those held included */
+#define ESCAPE_OUT 32 /* The most bytes that one byte can bring out, with those that were held. */
 
 size_t escape_byte(struct escape *escape, unsigned char byte, char out[ESCAPE_OUT]);
-/* What was held when the text ended. */
+/* Writes what was held when the text ended. */
 size_t escape_end(struct escape *escape, char out[ESCAPE_OUT]);
 
-/* Both over a buffer. 0, or a negative errno when the buffer cannot grow. */
+/* The same for a buffer. Return 0, or a negative errno if the buffer cannot grow. */
 int escape_append(struct escape *escape, const void *data, size_t len, struct buf *out) MUST_CHECK;
 int escape_finish(struct escape *escape, struct buf *out) MUST_CHECK;
 

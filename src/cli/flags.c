@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * flags.c: the flag parser of all verbs. Strict where getopt is kind: a sandbox that was asked for with a
- * mistyped limit must not start with another one. It reports the first mistake and stops; what a value means
- * is the business of the flag's apply().
+ * flags.c: parses the flags of all verbs. It is strict where getopt is lenient: a sandbox that was asked for with a
+ * mistyped limit must not start with another one. It reports the first mistake and stops; the flag's apply() knows what
+ * a value means.
  */
 #include "cli/flags.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_print.c: a value that was read, written again: for people with two blanks a level, or as one line. */
+/* json_print.c: writes a value that was read: for people with two blanks per level, or as one line. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>

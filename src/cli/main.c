@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * main.c: finds the verb and hands over. Nothing is set up here that a verb does not need (no locale, no
- * stdio): what stands between exec and the sandbox is paid on every `brig run`.
+ * main.c: finds the verb and hands over. Nothing is set up here that a verb does not need (no locale, no stdio),
+ * because every `brig run` pays for it.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_flags.c: the words about the network. Only syntax is judged here: is it a host, a port, a range? What a name may
- * be and what a policy means are the gate's rules (gate/policy.h), which judge the policy that comes out of this before
- * anything runs.
+ * net_flags.c: reads the flags about the network. Only syntax is judged here: is it a host, a port, a range? The gate's
+ * rules (gate/policy.h) say what a name may be and what a policy means; they judge the resulting policy before anything
+ * runs.
  */
 #include "cli/net_flags.h"
 

@@ -25,20 +25,20 @@
 #define NET_NAME_MAX 64u
 
 struct net_rule {
-    const char *host; /* a name, "*.name", an address or a range; in argv */
+    const char *host; /* A name, "*.name", an address or a range; it points into argv. */
     bool allow, cidr;
     bool any_port;
-    uint16_t port; /* 0: the ports a rule has by default */
+    uint16_t port; /* 0 means the default ports of a rule. */
 };
 
 struct net_secret {
-    const char *name, *variable; /* in argv */
+    const char *name, *variable; /* They point into argv. */
 };
 
 struct net_flags {
     const char *net;      /* --net */
     const char *file;     /* --policy */
-    struct json_doc *doc; /* of the file */
+    struct json_doc *doc; /* The document of the file. */
     struct net_rule *rules;
     size_t n_rules;
     struct net_secret *secrets;
@@ -47,7 +47,7 @@ struct net_flags {
     uint64_t bytes_in, bytes_out, bps, connections;
 };
 
-/* apply() of the rows below; field is the offset of struct net_flags, or of its member for the numbers. */
+/* apply() of the rows below. field is the offset of struct net_flags, or of its member for the numbers. */
 int net_flag_net(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 int net_flag_file(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 int net_flag_allow(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
@@ -70,18 +70,20 @@ int net_flag_size(void *ctx, const struct flag *flag, const char *given, char *v
     {"connections", "N", "connections open at once (default 256)", flag_set_count, NET_FLAG_AT(at, connections), 0}
 /* clang-format on */
 
-/* What only the flags together can be right or wrong about. */
+/* Checks what only the flags together can show. */
 int net_flags_finish(struct net_flags *flags, struct brig_err *err) MUST_CHECK;
 void net_flags_done(struct net_flags *flags);
-bool net_flags_network(const struct net_flags *flags); /* a network was asked for, were it `none` */
+bool net_flags_network(const struct net_flags *flags); /* A network was asked for, even if it is `none`. */
 bool net_flags_learn(const struct net_flags *flags);
 
-/* Members of a request's object; nothing where nothing was said. */
+/* Write members of a request's object; nothing if no flag was given. */
 void net_flags_put(const struct net_flags *flags, struct json *json);
 void net_flags_put_limits(const struct net_flags *flags, struct json *json);
 
-/* Without a daemon: the whole policy as JSON text, appended; nothing when there is to be no network. name: what a
- * receipt calls it. */
+/*
+ * Without a daemon: appends the whole policy as JSON text; nothing if there is no network. name is what a receipt calls
+ * it.
+ */
 int net_flags_policy(const struct net_flags *flags, struct buf *out, char name[NET_NAME_MAX],
                      struct brig_err *err) MUST_CHECK;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_local.c: the whole policy for a run in this process: presets are written out here, since there is no daemon to do
- * it. What only a daemon has, policies by name and stored secrets, is refused.
+ * net_local.c: makes the whole policy for a run in this process. Presets are written out here, because there is no
+ * daemon to do it. What only a daemon has (policies by name, stored secrets) is refused.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_policy.c: flags, files and presets as one policy. What a policy means is not known here: members are copied as
- * they are, so that a misspelt one reaches the reader that refuses it. Rules add up; of every other member the last
- * word counts: preset, file, flags.
+ * net_policy.c: merges flags, files and presets into one policy. This code does not know what a policy means: members
+ * are copied as they are, so that a misspelt one reaches the reader that refuses it. Rules add up; for every other
+ * member the last source counts: preset, file, flags.
  */
 #include <fcntl.h>
 #include <string.h>

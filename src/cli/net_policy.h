@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net_policy.h: what the halves of net_flags.h share. */
+/* net_policy.h: what the files behind net_flags.h share. */
 #ifndef BRIG_CLI_NET_POLICY_H
 #define BRIG_CLI_NET_POLICY_H
 
@@ -12,8 +12,10 @@ static inline void net_doc_free(struct json_doc **doc)
     json_doc_free(*doc);
 }
 
-/* One object of all parts and the rules of the flags; of a member that several have, the last one's. extends: that
- * member stays. */
+/*
+ * Writes one object of all parts and the rules of the flags. If several parts have a member, the last one counts.
+ * extends: that member stays.
+ */
 void net_policy_merge(const struct net_flags *flags, const struct json_value *const *parts, size_t n, bool extends,
                       struct json *json);
 void net_policy_put(const struct net_flags *flags, struct json *json);

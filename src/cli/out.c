@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * out.c: how the command speaks. No stdio: `brig run` lives for a few milliseconds and mostly says nothing,
- * so there is no buffer to set up and none to lose. A message is one line and one write(2), whatever bytes
- * the user's own values put into it.
+ * out.c: prints for the command. It does not use stdio: `brig run` lives for a few milliseconds and mostly prints
+ * nothing, so there is no buffer to set up and none to lose. A message is one line and one write(2), whatever bytes the
+ * user's values put into it.
  */
 #include "cli/cli.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * receipt.c: receipts that came from a daemon. For the exit status and the last words they become the struct that a run
- * in this process has, so that one piece of code speaks for both; for -o json and --receipt the output, which went by
- * here, is put where it belongs.
+ * receipt.c: reads receipts that came from a daemon. For the exit status and the last line they become the struct that
+ * a run in this process has, so that the same code handles both. For -o json and --receipt the output, which was passed
+ * on here, is put into the receipt.
  */
 #include <string.h>
 
@@ -43,7 +43,8 @@ void receipt_read(const struct json_value *json, struct brig_receipt *ret)
     ret->signal = (int)get_i64(outcome, "signal", 0);
     str_cut(ret->detail, sizeof(ret->detail), get_text(outcome, "detail", ""));
     /*
-     * A program that could not be executed has a detail and the shell's status; one that exits so itself has no detail.
+     * A program that could not be executed has a detail and the shell's status; a program that exits with that status
+     * has no detail.
      */
     bool has_end = get_i64(outcome, "exit_code", -1) >= 0 || ret->signal != 0;
     bool no_exec =

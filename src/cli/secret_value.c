@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * secret_value.c: values that must not be seen: from stdin, a file, a variable, or a terminal without echo. Never from
- * the command line, which every process of the machine can read.
+ * secret_value.c: reads values that must not be seen from stdin, a file, a variable, or a terminal without echo. It
+ * never takes them from the command line, which every process of the machine can read.
  */
 #include "cli/secret_value.h"
 

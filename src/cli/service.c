@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * service.c: what stands between a verb's words and its one request. Every failure is said here, once, so that a verb
- * can be a list of questions.
+ * service.c: turns a verb's words into its one request. Every failure is printed here, once, so that a verb can be a
+ * list of questions.
  */
 #include "cli/service.h"
 

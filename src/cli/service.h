@@ -24,7 +24,7 @@
 
 /* ---- words ---------------------------------------------------------------------------------------- */
 
-struct words { /* a flag given several times; the strings are argv's */
+struct words { /* A flag that is given several times; the strings are in argv. */
     const char **items;
     size_t n, cap;
 };
@@ -40,8 +40,8 @@ int flag_add_word(void *ctx, const struct flag *flag, const char *given, char *v
 int flag_add_pair(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 
 /*
- * The flags, and then from min to max words (what: "sandbox", for the message). Returns true to go on; false when it is
- * over, and *ret_status says how.
+ * Parses the flags, and then from min to max words (what is "sandbox", for the message). Returns true to go on; false
+ * when it is over, and *ret_status is the exit status.
  */
 bool service_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int min, int max, const char *what,
                    int *ret_rest, int *ret_status);
@@ -53,69 +53,73 @@ bool service_parse(const struct flag_table *table, int argc, char **argv, void *
 void service_doc_free(struct json_doc **doc);
 void service_client_close(struct client **client);
 
-/* Both say what is wrong. true: done. */
+/* service_open() and service_ask() print what is wrong. They return true if it is done. */
 bool service_open(struct client **ret);
-/*
- * body may be NULL; ret may be NULL, and then the answer stays in client_reply(). target is what client_target() made.
- */
+/* body and ret may be NULL; without ret the answer stays in client_reply(). target is what client_target() made. */
 bool service_ask(struct client *client, const char *method, const struct buf *target, const struct buf *body,
                  struct json_doc **ret);
-/* As service_ask(), without a word: for those who have one. */
+/* Like service_ask() without a message, for callers that have their own. */
 int service_try(struct client *client, const char *method, const struct buf *target, const struct buf *body,
                 struct json_doc **ret, struct brig_err *err) MUST_CHECK;
-/* A target in a buffer that buf_done() frees; NULL data when memory ran out (a line was said). */
+/* Makes a target in a buffer that buf_done() frees; data is NULL when memory is short (a line was printed). */
 #define service_target(buf, ...) (client_target(buf, __VA_ARGS__) == 0 || (cli_error("out of memory"), false))
 
-/* DELETE of each word (NULL at the end), format as client_target()'s with one %s; those that are gone are printed.
- * Returns the exit status. */
+/*
+ * Sends a DELETE for each word (NULL at the end) and prints those that are deleted. format is that of client_target()
+ * with one %s. Returns the exit status.
+ */
 int service_delete_each(const char *format, char *const *words, bool quiet);
 
-/* Members of a body: K=V words as an object, where the last of a name wins. A word that is not UTF-8 is -EILSEQ with a
- * message. */
+/*
+ * Writes K=V words as an object, a member of a body; the last of a name wins. A word that is not UTF-8 is -EILSEQ with
+ * a message.
+ */
 int service_put_pairs(struct json *json, const char *key, const char *const *items, size_t n,
                       struct brig_err *err) MUST_CHECK;
 int service_put_argv(struct json *json, const char *const *argv, struct brig_err *err) MUST_CHECK;
-void service_put_text(struct json *json, const char *key, const char *value); /* nothing when value is NULL */
+void service_put_text(struct json *json, const char *key, const char *value); /* Writes nothing if value is NULL. */
 
-/* A file, or stdin for "-", as far as the buffer goes. false: the line about it was said. */
+/* Reads a file, or stdin for "-", up to the limit of the buffer. Returns false after it has printed the failure. */
 bool service_read_file(const char *path, struct buf *out);
 
-/* Members of an answer; what is missing, null or of another type is the otherwise. */
+/* Read members of an answer. If it is missing, null or of another type, they return otherwise. */
 const char *get_text(const struct json_value *object, const char *key, const char *otherwise);
 int64_t get_i64(const struct json_value *object, const char *key, int64_t otherwise);
 bool get_bool(const struct json_value *object, const char *key);
 
-/* A member with bytes: "data" and its "encoding" ("utf-8", "base64"), decoded onto out. */
+/* Decodes a member with bytes, "data" with its "encoding" ("utf-8", "base64"), onto out. */
 int service_get_bytes(const struct json_value *object, const char *key, const char *encoding_key,
                       struct buf *out) MUST_CHECK;
 
-/* SIGINT and SIGTERM become a descriptor for client_set_cancel(), so that half a transfer can be cleaned up. */
+/* Makes a descriptor of SIGINT and SIGTERM for client_set_cancel(), so that half a transfer can be cleaned up. */
 int service_signals(void);
 
 /* ---- answers -------------------------------------------------------------------------------------- */
 
-int json_print(const struct json_value *value, struct buf *out) MUST_CHECK; /* indented, without a line's end */
+/* Indented, without a newline at the end. */
+int json_print(const struct json_value *value, struct buf *out) MUST_CHECK;
 int json_print_line(const struct json_value *value, struct buf *out) MUST_CHECK;
 int service_print_value(const struct json_value *value);
-int service_print_json(const struct json_doc *doc); /* on stdout, escaped for a terminal; the exit status */
-/* One line on stdout; control bytes are escaped. */
+/* Prints on stdout, escaped for a terminal. Returns the exit status. */
+int service_print_json(const struct json_doc *doc);
+/* Prints one line on stdout; control bytes are escaped. */
 int service_say(const char *format, ...) PRINTF_LIKE(1, 2);
 
-/* For people. All return out. */
+/* These write texts for people and return out. */
 #define SHOW_SIZE 32u
 const char *show_bytes(char out[SHOW_SIZE], int64_t bytes);       /* "12.3 MiB"; "-" below zero */
 const char *show_age(char out[SHOW_SIZE], const char *rfc3339);   /* "12s", "5m", "3h", "9d"; "-" */
-const char *show_until(char out[SHOW_SIZE], const char *rfc3339); /* the same, ahead; "past" */
+const char *show_until(char out[SHOW_SIZE], const char *rfc3339); /* The same for a time ahead; "past". */
 const char *show_duration(char out[SHOW_SIZE], int64_t ms);
 const char *show_time(char out[SHOW_SIZE], const char *rfc3339); /* "2026-01-31 12:00" UTC; "-" */
 
 /*
- * A table: a header per column, then cell after cell. A header that begins with ">" is aligned to the right, one with
- * "*" gives way when the terminal is too narrow.
+ * A table: a header per column, then cell after cell. A column whose header begins with ">" is aligned to the right;
+ * one with "*" may be cut if the terminal is too narrow.
  */
 #define TABLE_COLUMNS 10u
 struct table {
-    struct buf text; /* cells, each with a NUL */
+    struct buf text; /* The cells, each with a NUL. */
     const char *headers[TABLE_COLUMNS];
     size_t n_columns, n_cells;
     int error;
@@ -123,7 +127,7 @@ struct table {
 #define AUTO_TABLE __attribute__((cleanup(table_done)))
 void table_init(struct table *table, const char *const *headers, size_t n);
 void table_cell(struct table *table, const char *format, ...) PRINTF_LIKE(2, 3);
-int table_print(struct table *table); /* the exit status */
+int table_print(struct table *table); /* Returns the exit status. */
 void table_done(struct table *table);
 
 #endif

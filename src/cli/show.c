@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* show.c: numbers and times as people say them. What is not known is "-". */
+/* show.c: writes numbers and times for people. An unknown value is "-". */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* suggest.c: the word that was probably meant. */
+/* suggest.c: finds the word that was probably meant. */
 #include "cli/suggest.h"
 
 #include <string.h>

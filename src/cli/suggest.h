@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* suggest.h: the word that was probably meant: every candidate is tried, the nearest one stays. */
+/* suggest.h: finds the word that was probably meant: every candidate is tried, and the nearest one stays. */
 #ifndef BRIG_CLI_SUGGEST_H
 #define BRIG_CLI_SUGGEST_H
 
 #include "base/base.h"
 
-struct suggestion {   /* start with zeroes */
-    const char *word; /* NULL: nothing is near */
+struct suggestion {   /* It begins as zeroes. */
+    const char *word; /* NULL if nothing is near. */
     unsigned steps;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client.c: one call: connect where needed, send, read, and decide whether the connection can be used again. It can
- * only when the whole request went out and the whole answer came in.
+ * client.c: makes one call: connects if needed, sends, reads, and decides whether the connection can be used again. It
+ * can only if the whole request was sent and the whole answer was read.
  */
 #include "client/client.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client_request.c: puts a request on the wire. A body that streams is sent while the other side is watched: a daemon
- * that has answered already (too large, no such sandbox) does not want the rest, and then its answer is what counts.
+ * client_request.c: sends a request. While a streamed body is sent, the other side is watched: if the daemon has
+ * answered already (too large, no such sandbox), it does not want the rest, and its answer counts.
  */
 #include <inttypes.h>
 #include <stdarg.h>

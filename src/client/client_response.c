@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * client_response.c: reads an answer. The head stays where it was parsed, so that its fields can be asked for while the
- * body goes by in pieces. A body that ends early is an error, never a short file.
+ * body is read in pieces. A body that ends early is an error, never a short file.
  */
 #include <stdio.h>
 #include <string.h>
@@ -160,9 +160,9 @@ static const char *text_of(const struct json_value *object, const char *key)
 }
 
 /*
- * Letta writes the list of what is wrong as Python would print it: [{'type': 'missing', 'loc': ('body', 'key'), 'msg':
- * 'Field required'}]. Its first message goes to out, with the field before it unless it names the field itself. False:
- * the text is no such list.
+ * Letta writes its list of errors as Python would print it: [{'type': 'missing', 'loc': ('body', 'key'), 'msg': 'Field
+ * required'}]. The first message is written to out, with the field before it unless the message names the field itself.
+ * Returns false if the text is no such list.
  */
 static bool plain_detail(const char *text, char *out, size_t size)
 {
@@ -185,8 +185,8 @@ static bool plain_detail(const char *text, char *out, size_t size)
 }
 
 /*
- * {"detail": text} or {"detail": [{"loc": ["body", name], "msg"}]}: Letta's routes. One at a time is what people can
- * mend: the first.
+ * Reads {"detail": text} or {"detail": [{"loc": ["body", name], "msg"}]} of Letta's routes. People correct one error at
+ * a time, so only the first is shown.
  */
 static const char *detail_of(const struct json_value *root, char where[128])
 {

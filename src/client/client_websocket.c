@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client_websocket.c: Theory of operation
+ * client_websocket.c: the client's half of WebSocket (RFC 6455), without extensions. Theory of operation:
  *
- * The client's half of RFC 6455, no extensions. One buffer takes what arrives; a frame is used where it lies once it is
- * there completely (in[at..len)), so a message of one frame is never copied. Fragments are gathered in `message`.
- * What is to be sent waits, framed and masked, in `out`; the caller stops giving when ws_pending() is large.
+ * One buffer takes what arrives. A frame is used where it lies once it is complete (in[at..len)), so a message of one
+ * frame is never copied. Fragments are gathered in `message`. What must be sent waits, framed and masked, in `out`; the
+ * caller stops when ws_pending() is large.
  *
  * Refused with -EPROTO: a masked frame, reserved bits, an unknown opcode, a control frame that is long or in pieces, a
- * continuation of nothing, a new message within another, a length in a longer form than needed. -EMSGSIZE: over
- * MESSAGE_MAX.
+ * continuation of nothing, a new message within another, a length in a longer form than needed. Refused with -EMSGSIZE:
+ * a message over MESSAGE_MAX.
  */
 #include <stdio.h>
 #include <string.h>

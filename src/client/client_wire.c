@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client_wire.c: bytes to and from the daemon. The socket does not block, poll() does: with the request's time limit,
- * which counts from the last byte that moved, and with the descriptor that cancels.
+ * client_wire.c: moves bytes to and from the daemon. The socket does not block; poll() waits, with the request's time
+ * limit, which counts from the last byte that moved, and with the descriptor that cancels.
  */
 #include <poll.h>
 #include <string.h>

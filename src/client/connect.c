@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * connect.c: finds the daemon and connects to it. The order of places is a contract: what
- * the user names is the only place looked at; otherwise a user's own daemon comes before the machine's.
+ * connect.c: finds the daemon and connects to it. The order of places is a contract: if the user names a place, only
+ * that one is tried; otherwise a user's own daemon comes before the machine's.
  */
 #include <fcntl.h>
 #include <limits.h>

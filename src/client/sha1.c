@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sha1.c: SHA-1 of a short text in one call. The command line links no crypto library for twenty bytes per terminal. */
+/*
+ * sha1.c: SHA-1 of a short text in one call. The command line links no crypto library for the twenty bytes of a
+ * handshake.
+ */
 #include "client/sha1.h"
 
 #include <string.h>

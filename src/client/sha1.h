@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * sha1.h: SHA-1 (FIPS 180-4), for the WebSocket handshake and nothing else: it protects nothing there, and would not.
- */
+/* sha1.h: SHA-1 (FIPS 180-4), only for the WebSocket handshake. It protects nothing there. */
 #ifndef BRIG_CLIENT_SHA1_H
 #define BRIG_CLIENT_SHA1_H
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sse.c: server-sent events, read as the HTML standard says: lines end in LF, CR or CRLF; an empty line ends an event;
- * data lines are joined by LF; a comment is ignored; an event that the stream cut off is dropped. `retry` is not for
- * us.
+ * sse.c: reads server-sent events as the HTML standard says. Lines end in LF, CR or CRLF; an empty line ends an event;
+ * data lines are joined by LF; a comment is ignored; an event that the stream cut off is dropped. `retry` is not used.
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_read.c: a directory as a tar stream that is made while it is sent. A member's header waits in `head`, its
- * content is read straight into the caller's buffer. The header promises a size: a file that shrinks is filled up with
- * zeroes, one that grows is cut.
+ * tree_read.c: makes a tar stream of a directory while it is sent. A member's header waits in `head`, its content is
+ * read straight into the caller's buffer. The header promises a size: a file that shrinks is filled up with zeroes, and
+ * a file that grows is cut.
  *
  * Directories are walked with a stack of open ones. Symlinks are sent as such and never followed; a file with several
  * names is sent once for each.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_write.c: a tar stream becomes a tree below one directory of this machine.
+ * tree_write.c: unpacks a tar stream below one directory of this machine.
  *
  * Theory of operation. The archive was made in a sandbox and is hostile. The parser refuses names that lead out. A
  * member's directory is reached from the root by one openat2() that follows no symlink and does not leave the root;

@@ -66,7 +66,10 @@ static size_t prefix_bytes(const char *data, size_t len, uint64_t n)
 
 /* ---- repr() ----------------------------------------------------------------------------------------------- */
 
-/* Of what str.isprintable() is not: other and separator categories, without what is not assigned. In order. */
+/*
+ * The ranges for which str.isprintable() is false: the categories "other" and "separator", without what is not
+ * assigned. They are in order.
+ */
 static const struct {
     uint32_t first, last;
 } unprintable[] = {{0, 0x1f},          {0x7f, 0xa0},       {0xad, 0xad},       {0x600, 0x605},     {0x61c, 0x61c},

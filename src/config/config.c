@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.c: one configuration out of defaults, a file, variables and flags, in this order, the later wins. It is
- * complete or it is not there: whoever holds a struct config_loaded holds values that all passed their rules.
+ * config.c: makes one configuration from defaults, a file, variables and flags, in this order; the later one wins. A
+ * struct config_loaded exists only if all of its values passed their rules.
  */
 #include "config/config.h"
 
@@ -56,9 +56,9 @@ static int refuse_variable(const char *name, int len, struct brig_err *err)
 }
 
 /*
- * Whether a variable counts (1) though another has set its key, gives way (-1), or is one too many (0). Two of ours are
- * a mistake; others' names are there for other programs too: ours wins over them, and among them the first of the row
- * does.
+ * Decides about a variable whose key another variable has set already: 1, it counts; -1, it gives way; 0, it is one too
+ * many. Two of brig's own are a mistake. Names of other programs are there for those programs too: brig's own wins over
+ * them, and among them the first of the row wins.
  */
 static int compare_variables(const struct config_key *key, const struct config_from *from, const char *name)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_file.c: a TOML document against the table of keys. Everything in it must be known: a misspelt key that is
- * silently ignored is a limit that silently does not hold. A refusal names the line and, where one is near, the word
+ * config_file.c: checks a TOML document against the table of keys. Everything in it must be known: if a misspelt key
+ * were ignored, a limit would silently not hold. A refusal names the line and, if there is a similar word, the word
  * that was meant.
  */
 #include <stdarg.h>
@@ -49,7 +49,7 @@ void config_where(const struct config_loaded *loaded, unsigned line, char *out, 
 /* ---- words that were meant ---------------------------------------------------------------------------- */
 
 /*
- * How many letters have to be put in, taken out, replaced or swapped with their neighbour (optimal string alignment).
+ * Returns how many letters must be added, removed, replaced or swapped with their neighbour (optimal string alignment).
  */
 static unsigned distance(const char *a, const char *b)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_foreign.c: the sections of an OpenManus file that mean nothing here. They are checked for their types, so that
- * a file that is wrong there is not called right, and noted as unused. A key that OpenManus does not know is only
- * noted: OpenManus itself ignores such keys, and an existing file must load. No value is ever shown: most of these are
+ * config_foreign.c: handles the sections of an OpenManus file that brig does not use. Their types are checked, so that
+ * a wrong file is not accepted, and they are noted as unused. A key that OpenManus does not know is only noted:
+ * OpenManus itself ignores such keys, and an existing file must load. No value is ever shown, because most of them are
  * secrets.
  */
 #include "base/err.h"

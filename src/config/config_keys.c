@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_keys.c: every key there is, once. A row is all there is to know about a key: what it is called in the file and
- * in the environment, where it goes, its default as people would write it, its bounds, and a line of help. Adding a key
- * is adding a row and a member of struct config.
+ * config_keys.c: the table of all keys. A row has everything about a key: its name in the file and in the environment,
+ * its member of struct config, its default as people write it, its bounds, and a line of help. A new key is a new row
+ * and a new member of struct config.
  */
 #include "config/config_keys.h"
 

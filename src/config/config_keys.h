@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config_keys.h: the table of keys, and what the files of this room share. Nobody else includes it. */
+/* config_keys.h: the table of keys, and what the files of this room share. No other room includes it. */
 #ifndef BRIG_CONFIG_CONFIG_KEYS_H
 #define BRIG_CONFIG_CONFIG_KEYS_H
 
@@ -20,17 +20,17 @@ enum config_type {
 struct config_key {
     const char *section, *key;
     enum config_type type;
-    size_t offset;                         /* in struct config: char *, bool or uint64_t */
-    const char *fallback;                  /* the default, as people write it */
-    uint64_t min, max;                     /* in the unit kept */
-    bool zero;                             /* 0 is allowed too: none, or the default */
-    const char *(*rule)(const char *text); /* CONFIG_TEXT: NULL, or the rule that the text breaks */
-    const char *alias_section, *alias;     /* another name for it in a file */
+    size_t offset;                         /* The offset in struct config, of a char *, bool or uint64_t. */
+    const char *fallback;                  /* The default, as people write it. */
+    uint64_t min, max;                     /* In the unit in which the value is kept. */
+    bool zero;                             /* 0 is allowed too; it means none, or the default. */
+    const char *(*rule)(const char *text); /* CONFIG_TEXT: returns NULL, or the rule that the text breaks. */
+    const char *alias_section, *alias;     /* Another name of the key in a file. */
     /* Variables beside BRIG_<SECTION>_<KEY>, with blanks between them. Among those that do not begin with BRIG_ the
      * first that is set wins. */
     const char *env;
     bool reloadable, secret;
-    bool list; /* CONFIG_TEXT: may be an array of strings in a file; kept with blanks between them */
+    bool list; /* CONFIG_TEXT: a file may have an array of strings. They are kept with blanks between them. */
     const char *help;
 };
 
@@ -53,13 +53,13 @@ struct config_loaded {
     size_t n_notes;
 };
 
-/* config_keys.c. Index of a key by its name or its alias; -1. */
+/* config_keys.c: returns the index of a key by its name or alias, or -1. */
 int config_find(const char *section, const char *key);
-int config_find_env(const char *name, size_t len); /* by a variable's name */
-/* 1, 2, ...: its place in key->env; 0: not there */
+int config_find_env(const char *name, size_t len); /* Finds a key by the name of a variable. */
+/* Returns the place of the name in key->env (1, 2, ...), or 0. */
 unsigned config_env_rank(const struct config_key *key, const char *name, size_t len);
 bool config_is_section(const char *name);
-bool config_is_env(const char *name, size_t len); /* begins as a variable of ours does */
+bool config_is_env(const char *name, size_t len); /* Does it begin like one of brig's variables? */
 void config_env_name(const struct config_key *key, char out[64]);
 
 /* config_rules.c */
@@ -89,8 +89,7 @@ const char *config_rule_url(const char *text);
 const char *config_rule_dirs(const char *text);
 bool config_is_loopback(const char *listen);
 
-/* config_value.c. where: "config.toml:3: [server] listen", "BRIG_LISTEN", "server.listen": what the message begins
- * with. */
+/* config_value.c. A message begins with where: "config.toml:3: [server] listen", "BRIG_LISTEN", "server.listen". */
 int config_set(struct config *config, const struct config_key *key, const char *where, const char *text,
                struct brig_err *err) MUST_CHECK;
 int config_set_toml(struct config *config, const struct config_key *key, const char *where,
@@ -101,20 +100,24 @@ bool config_same(const struct config *a, const struct config *b, const struct co
 /* config_file.c */
 int config_read(struct config_loaded *loaded, const char *text, size_t len, struct brig_err *err) MUST_CHECK;
 int config_add_note(struct config_loaded *loaded, const char *format, ...) PRINTF_LIKE(2, 3) MUST_CHECK;
-void config_where(const struct config_loaded *loaded, unsigned line, char *out, size_t size); /* "config.toml:3" */
-/* The word nearest to a misspelt one, or NULL: " did you mean `%s`?" needs one that is not far. */
+/* Writes "config.toml:3". */
+void config_where(const struct config_loaded *loaded, unsigned line, char *out, size_t size);
+/* Returns the word nearest to a misspelt one, for " did you mean `%s`?", or NULL if none is near. */
 const char *config_nearest(const char *word, const char *const *words, size_t n);
 
-/* config_foreign.c: sections of an OpenManus file that are not ours. */
+/* config_foreign.c: the sections of an OpenManus file that brig does not use. */
 bool config_is_foreign(const char *section);
 int config_check_foreign(struct config_loaded *loaded, const struct toml_value *section,
                          struct brig_err *err) MUST_CHECK;
 const char *const *config_foreign_names(size_t *ret_n);
 
 /* config_places.c */
-const char *config_env(char *const *env, const char *name); /* NULL when unset */
+const char *config_env(char *const *env, const char *name); /* Returns NULL if it is not set. */
 int config_socket_path(char *const *env, char *out, size_t size) MUST_CHECK;
-/* The file, read whole into *ret (free() it; wipe it before); loaded->path is set. 1 when there is none. */
+/*
+ * Reads the whole file into *ret, which the caller wipes and frees, and sets loaded->path. Returns 1 if there is no
+ * file.
+ */
 int config_open(const char *named, char *const *env, struct config_loaded *loaded, char **ret, size_t *ret_len,
                 struct brig_err *err) MUST_CHECK;
 

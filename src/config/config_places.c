@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_places.c: where the file is, and where the socket is when nobody says. The run directory is that of
- * host/dirs.h; it is worked out here once more because this room stands below the jail (a unit test compares the two).
+ * config_places.c: finds the configuration file, and the default place of the socket. The run directory is that of
+ * host/dirs.h. It is worked out here a second time because this room stands below `host` (a unit test compares the
+ * two).
  *
- * A configuration says who may connect and where data goes, so a file that was only found, in the working directory for
- * instance, must belong to the caller or to root, and no file may be one that everybody can write to.
+ * A configuration says who may connect and where data is kept. So a file that was found and not named, for instance in
+ * the working directory, must belong to the caller or to root, and no file may be one that everybody can write to.
  */
 #include <fcntl.h>
 #include <limits.h>

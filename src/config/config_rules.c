@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_rules.c: what the text of a key must look like. Each rule returns NULL, or the sentence that the text breaks.
+ * config_rules.c: the rules for the text of a key. Each rule returns NULL, or the sentence that the text breaks.
  * Nothing is opened or looked up here: `brig config check` on a laptop must say what the server will say.
  */
 #include <arpa/inet.h>

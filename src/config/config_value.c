@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_value.c: one value, from text or from TOML into its member of struct config, and back for people. Defaults,
- * files, variables and flags all pass through config_set(), so there is one rule per key, whoever writes it. A refusal
- * is one line: where, the value, the rule. The value of a secret is not in it.
+ * config_value.c: reads one value from text or TOML into its member of struct config, and writes it for people.
+ * Defaults, files, variables and flags all pass through config_set(), so each key has one rule. A refusal is one line:
+ * the place, the value, the rule. The value of a secret is not in it.
  */
 #include <inttypes.h>
 #include <math.h>

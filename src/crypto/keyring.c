@@ -106,8 +106,8 @@ void *crypto_secret_alloc(size_t len)
     data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
         return NULL;
-    if (madvise(data, size, MADV_DONTDUMP) < 0 || madvise(data, size, MADV_WIPEONFORK) < 0) { /* Linux 3.4, 4.14: there
-                                                                                               */
+    /* Linux has had these since 3.4 and 4.14. */
+    if (madvise(data, size, MADV_DONTDUMP) < 0 || madvise(data, size, MADV_WIPEONFORK) < 0) {
         munmap(data, size);
         return NULL;
     }

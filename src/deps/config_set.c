@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_set.c: see config_set.h. A run reads the same directory and the same names by these functions, so that what is
- * built here is what a run without requirements of its own finds.
+ * config_set.c: the dependency set of a configuration (config_set.h). A run reads the same directory and the same names
+ * by these functions, so that what is built here is what a run without requirements of its own finds.
  *
  * The directory may be a tenant's: its file is opened beneath it, without waiting, and only if it is a regular one.
  */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets.c: who waits for which set. A request first needs the versions of the interpreters in the template (asked once
- * in a sandbox, and again when the interpreter's file has changed), then it has a key, then there is a set, or a build
- * of it to wait for, or it begins one. Nothing is told from within the call that asked.
+ * sets.c: finds or builds the dependency set of a request. A request first needs the versions of the interpreters in
+ * the template (asked once in a sandbox, and again when the interpreter's file has changed). Then it has a key. Then
+ * the dependency set exists, or the request waits for a build of it, or begins one. No callback comes from within the
+ * call that asked.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_build.c: one set is made.
+ * sets_build.c: makes one dependency set.
  *
- * Theory of operation. In <key>.tmp-<random>, which nothing looks at: `root` is bound, writable, at SET_PATH of an
- * install sandbox, and its directory SET_WORK tells the installer what to do. The sandbox has the network `packages`
- * (none, where a directory of wheels is all there is) and nothing of a tenant's: no secrets, no variables. While it
- * runs nobody looks into the tree, which it can change under every look: the file system's own counters bound it, since
- * no quota holds a bind. When there is less room by more than a set may have, or the disk is nearly full, it is ended.
- * When the sandbox is gone, a thread measures the tree, reads what the installers wrote, makes the lock, takes SET_WORK
- * out; then one rename makes it the set of its key. A crash at any point leaves a directory with a dot in its name,
- * which the next start removes.
+ * Theory of operation. It is made in <key>.tmp-<random>, which nothing else looks at: `root` is bound, writable, at
+ * SET_PATH of an install sandbox, and its directory SET_WORK tells the installer what to do. The sandbox has the
+ * network `packages` (none, if there is only a directory of wheels) and nothing of a tenant: no secrets, no variables.
+ * While it runs nobody looks into the tree, because the installer can change it under every look. The file system's own
+ * counters bound it, because no quota holds a bind: when there is less room by more than a dependency set may have, or
+ * the disk is nearly full, the installer is ended. When the sandbox is gone, a thread measures the tree, reads what the
+ * installers wrote, makes the lock and removes SET_WORK; then one rename makes it the dependency set of its key. A
+ * crash at any point leaves a directory with a dot in its name, which the next start removes.
  *
- * A lock that is there from an earlier build decides what is installed: exactly that, by hash, without resolving
- * anything. Only a rebuild resolves again.
+ * A lock of an earlier build decides what is installed: exactly that, by hash, without resolving anything. Only a
+ * rebuild resolves again.
  */
 #include <fcntl.h>
 #include <stdio.h>

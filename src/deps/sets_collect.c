@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_collect.c: what is on disk: found at the start, collected by age and size. A name with a dot that is no lock is
- * what a build or a removal left when the service died: its installer may still be at work in it, so it goes only when
- * every orphan of that life is gone. A set goes when nobody has used it for [tools] sets_age, and the longest unused
- * first while all together are over sets_bytes; never one that is in use. It goes by a rename, then bit by bit on a
- * thread.
+ * sets_collect.c: finds dependency sets on disk at the start, and collects them by age and size. A name with a dot that
+ * is no lock was left by a build or a removal when the service died. Its installer may still be at work in it, so it is
+ * removed only when every orphan of that life is gone. A dependency set is removed when nobody has used it for [tools]
+ * sets_age, and the longest unused one first while all together are over sets_bytes; never one that is in use. It is
+ * removed by a rename, and then bit by bit on a thread.
  */
 #include <dirent.h>
 #include <fcntl.h>

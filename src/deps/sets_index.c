@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_index.c: where the host's own pip and npm take packages from, for the installers inside: PIP_INDEX_URL and its
- * kind, /etc/pip.conf, npm_config_registry, /etc/npmrc. The preset `packages` lets the same places through
- * (gate/packages.c). Names and passwords in URLs stay out: whatever a package runs while it is installed could read
- * them.
+ * sets_index.c: finds where the host's own pip and npm take packages from, for the installers inside: PIP_INDEX_URL and
+ * its kind, /etc/pip.conf, npm_config_registry, /etc/npmrc. The preset `packages` allows the same places
+ * (gate/packages.c). Names and passwords in URLs stay out, because a package could read them while it is installed.
  */
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_lock.c: what a set was made of: every distribution with its version and the SHA-256 of the file it came from;
- * npm's own lock, which has the same for its packages. What an installer wrote is read as anything else that comes out
- * of a sandbox: strictly, bounded, and written anew. The text is the same for the same content (sorted by name), so
- * that its hash can key a pool.
+ * sets_lock.c: the lock of a dependency set: every distribution with its version and the SHA-256 of its file; npm's own
+ * lock, which has the same for its packages. What an installer wrote is read like anything else that comes out of a
+ * sandbox: strictly, bounded, and written again. The text is the same for the same content (sorted by name), so that
+ * its hash can key a pool.
  */
 #include <string.h>
 

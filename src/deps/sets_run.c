@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_run.c: one script in an ephemeral sandbox of its own, and what it said. The sandbox is made by the manager as
- * any other, for the organisation that asks (it counts in its quotas), in the name of this service, because only
- * administrators may bind directories. done() comes when the sandbox is gone: nothing in it writes any more.
+ * sets_run.c: runs one script in an ephemeral sandbox of its own, and returns what it printed. The sandbox is made by
+ * the manager as any other, for the organisation that asks (it counts in its quotas), in the name of this service,
+ * because only administrators may bind directories. done() comes when the sandbox is gone: nothing in it writes any
+ * more.
  */
 #include <stdio.h>
 #include <string.h>

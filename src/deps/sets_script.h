@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_script.h: what is run in an install sandbox, by its /bin/sh. Files of SET_WORK tell what to do: requirements.txt
- * (pip installs it), package.json (npm; with package-lock.json exactly that), and what was done: pip.json,
- * package.json, package-lock.json. On failure: one line `failed WHO`, then the installer's last words.
+ * sets_script.h: the scripts for /bin/sh of an install sandbox. The files of SET_WORK say what to do: requirements.txt
+ * (pip installs it), package.json (npm; with package-lock.json exactly that). The results are pip.json, package.json
+ * and package-lock.json. On failure it prints one line `failed WHO`, then the installer's last lines.
  */
 #ifndef BRIG_DEPS_SETS_SCRIPT_H
 #define BRIG_DEPS_SETS_SCRIPT_H
 
-/* The versions of what is there, a line each, empty without. */
+/* Prints the versions of what is there, one per line; an empty line for what is missing. */
 #define VERSIONS_SCRIPT                                                                 \
     "\"$BRIG_PYTHON\" -I -S -c 'import sys, sysconfig\n"                                \
     "print(sys.implementation.name + \"-%d.%d.%d\" % sys.version_info[:3])\n"           \

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_tree.c: what an installer has left on disk, which is whatever a tenant's package wanted to leave: very deep,
- * unreadable, full of links. Everything is relative to a descriptor and follows no link; nothing waits (a FIFO in the
- * place of a file). Removing works at any depth with two descriptors; measuring gives up past TREE_DEPTH and calls that
- * too large.
+ * sets_tree.c: measures and removes what an installer has left on disk. That is whatever a tenant's package wanted to
+ * leave: very deep, unreadable, full of links. Everything is relative to a descriptor and follows no link; nothing
+ * waits (for instance for a FIFO in the place of a file). Removing works at any depth with two descriptors; measuring
+ * gives up past TREE_DEPTH and calls that too large.
  *
- * Law: no tree is walked while a program of a tenant can still change it; its sandbox is gone before. Two things hold
- * even so: a mode is changed through the descriptor of the directory that was looked at, never by name, and a way back
- * up that does not lead to where it came from ends the removal.
+ * The rule is that no tree is walked while a program of a tenant can still change it; its sandbox is gone before. Two
+ * things hold even so: a mode is changed through the descriptor of the directory that was looked at, never by name, and
+ * a way back up that does not lead to where it came from ends the removal.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,8 +23,8 @@
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 /*
- * One that cannot be read is made readable: the very directory that the descriptor is of, through /proc, since fchmod()
- * takes no O_PATH.
+ * A directory that cannot be read is made readable: the very directory of the descriptor, through /proc, because
+ * fchmod() takes no O_PATH.
  */
 static int open_dir(int parent, const char *name)
 {

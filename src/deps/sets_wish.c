@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_wish.c: what a run asks for, checked; and the name of the set that answers it. Everything that can change what
- * an installer does is in the key: who asks (unless nothing about the set can differ), the interpreters, the platform,
- * the words, and where packages come from. Each part is hashed with its length, so that no two lists look the same.
+ * sets_wish.c: checks what a run asks for, and computes the key of its dependency set. Everything that can change what
+ * an installer does is in the key: the organisation (unless nothing about it can differ), the interpreters, the
+ * platform, the words, and where packages come from. Each part is hashed with its length, so that no two lists look the
+ * same.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_cgroup.c: which control groups there are, and which of them this user may divide. Only looks: the spawner's
- * own search (host/cgroup_host.c) would move this process.
+ * doctor_cgroup.c: finds the control groups of the host, and those that this user may divide. It only looks: the
+ * spawner's own search (host/cgroup_host.c) would move this process.
  */
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -20,7 +20,7 @@
 
 static const char *const controllers[CONTROLLER_MAX] = {"memory", "cpu", "pids", "cpuacct", "blkio"};
 
-/* Of a list with commas, blanks or newlines between its words; v2's `io` is v1's `blkio`. */
+/* Reads a list with commas, blanks or newlines between its words; v2's `io` is v1's `blkio`. */
 static unsigned controllers_of(const char *list)
 {
     unsigned mask = 0;

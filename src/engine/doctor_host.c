@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor_host.c: who asks, and on which kernel: read once, before anything is made. */
+/* doctor_host.c: reads who asks and on which kernel, once, before anything is made. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>

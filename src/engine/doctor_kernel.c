@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_kernel.c: what the kernel must have. System calls are tried, with arguments that every kernel refuses before
- * it does anything, since distributions bring new calls to old versions and containers' filters take them away; what
- * cannot be tried is told by the version.
+ * doctor_kernel.c: checks what the kernel must have. It tries system calls, with arguments that every kernel refuses
+ * before it does anything, because distributions bring new calls to old versions and the filters of containers take
+ * them away. Where nothing can be tried, the version decides.
  */
 #include <fcntl.h>
 #include <linux/seccomp.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor_places.c: what lies on disk: stores, the engine's directories, its helpers, and where crashes go. */
+/*
+ * doctor_places.c: checks what lies on disk: stores, the engine's directories, its helpers, and the place of core
+ * dumps.
+ */
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
@@ -108,7 +111,8 @@ void find_helpers(const struct doctor *d, struct brig_doctor_row *row)
 /* ---- core dumps --------------------------------------------------------------------------------------- */
 
 /*
- * A pattern that is a pipe starts a program of the host's for every crash, as root, whatever the limit; unless it is 1.
+ * A pattern that is a pipe starts a program of the host for every crash, as root, whatever the limit is, unless the
+ * limit is 1.
  */
 void find_core_dumps(const struct doctor *d, struct brig_doctor_row *row)
 {

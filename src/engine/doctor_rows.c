@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_rows.c: the rows: first the layers as a sandbox read them back, then the other limits, then the features all
- * of it stands on. A layer that is off has the fix of the feature it needs.
+ * doctor_rows.c: makes the rows: first the layers as a sandbox read them back, then the other limits, then the features
+ * that all of it needs. A layer that is off has the fix of the feature that it needs.
  */
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_user.c: what a plain user needs to be given: user namespaces, a procfs with nothing over it, and ids of
- * their own.
+ * doctor_user.c: checks what a plain user needs: user namespaces, a procfs with nothing over it, and ids of their own.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -122,8 +121,8 @@ static const char *find_mask(const char *mountinfo, const char *proc)
 }
 
 /*
- * mount_too_revealing() of the kernel: in a user namespace a procfs may be mounted only where one can be seen whole
- * already, and not read-only.
+ * This is mount_too_revealing() of the kernel: in a user namespace a procfs may be mounted only where a whole one is
+ * visible already, and not read-only.
  */
 bool doctor_proc_is_full(const char *mountinfo, char *ret_mask, size_t size)
 {

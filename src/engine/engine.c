@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine.c: an engine's life, and the spawner's messages handed to the runs they belong to. */
+/* engine.c: creates and destroys an engine, and hands the spawner's messages to the runs that they belong to. */
 #include "engine/engine.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine.h: the inside of libbrig. An engine is one socket to its spawner and a loop; a run is its pipes, its
- * kept output and its receipt. Everything that needs privileges is on the other side of the socket.
+ * engine.h: the internal structures of libbrig. An engine is one socket to its spawner and a loop; a run is its pipes,
+ * its kept output and its receipt. Everything that needs privileges is on the other side of the socket.
  */
 #ifndef BRIG_ENGINE_ENGINE_H
 #define BRIG_ENGINE_ENGINE_H
@@ -24,16 +24,16 @@ struct brig_engine {
     unsigned pool;
     struct brig_err gone_why, pool_err;
     struct wire_ready facts;
-    char *chunk;                    /* what the pumps of all runs read into */
-    pid_t forked;                   /* the spawner, when it is our child; else 0 */
-    char *helper_dir;               /* as the options said, or NULL */
-    struct engine_gate *gate;       /* brig-egress, once a run has a network */
-    struct engine_gate *lost_gates; /* that died; freed when no callback of theirs can be running */
-    unsigned depth;                 /* of brig_engine_dispatch() */
+    char *chunk;                    /* The pumps of all runs read into this. */
+    pid_t forked;                   /* The spawner if it is our child, else 0. */
+    char *helper_dir;               /* The directory in the options, or NULL. */
+    struct engine_gate *gate;       /* brig-egress, once a run has a network. */
+    struct engine_gate *lost_gates; /* Those that died. They are freed when none of their callbacks can be running. */
+    unsigned depth;                 /* The depth of brig_engine_dispatch(). */
 };
 
 #define ENGINE_CHUNK 65536u
-#define STRUCT_SIZE_MAX 65536u /* of a caller's struct: larger is no newer header but a mistake */
+#define STRUCT_SIZE_MAX 65536u /* The largest struct of a caller. A larger one is a mistake, not a newer header. */
 
 enum run_state { RUN_WAITING, RUN_STARTED, RUN_DONE };
 
@@ -48,60 +48,68 @@ struct brig_run {
     void (*on_output)(void *ctx, struct brig_run *run, enum brig_stream stream, const void *data, size_t len);
     void (*on_done)(void *ctx, struct brig_run *run);
     void *ctx;
-    int stdin_fd;     /* our end, or the PTY master's duplicate for writing; -1 */
-    int output_fd[3]; /* our ends; a PTY master is output_fd[1] */
+    int stdin_fd;     /* Our end, or a duplicate of the PTY master for writing; or -1. */
+    int output_fd[3]; /* Our ends. A PTY master is output_fd[1]. */
     struct pump pump[3];
     struct buf kept[3];
-    size_t pulled[3]; /* BRIG_RUN_PULL: read so far */
+    size_t pulled[3]; /* BRIG_RUN_PULL: the bytes that were read so far. */
     uint16_t rows, cols;
     struct brig_receipt receipt;
-    char *strings; /* environment names and argv of the receipt */
+    char *strings; /* The names of the environment and argv, for the receipt. */
     const char **lists;
-    struct run_gate *gate; /* NULL: no network */
+    struct run_gate *gate; /* NULL without a network. */
 };
 
 /* spawn.c: starts the spawner; *ret_fd is our end of its socket. */
-/* Where brig-init, brig-spawner and brigd are. */
+/* Finds the directory of brig-init, brig-spawner and brigd. */
 int engine_find_helpers(const struct brig_engine_options *options, char *out, size_t size,
                         struct brig_err *err) MUST_CHECK;
-/* Executes a helper with fd as its descriptor 3; it is not our child. bare: without our environment and other
- * descriptors, 0 and 1 are /dev/null. ret_pidfd may be NULL. */
+/*
+ * Executes a helper with fd as its descriptor 3; it is not our child. bare: it gets neither our environment nor our
+ * other descriptors, and 0 and 1 are /dev/null. ret_pidfd may be NULL.
+ */
 int engine_execute(const char *path, char *const argv[], int fd, bool bare, int *ret_pidfd,
                    struct brig_err *err) MUST_CHECK;
 int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *ret_forked,
                  struct brig_err *err) MUST_CHECK;
-/* spec.c: a caller's struct, of whatever version, as ours: what it does not have is zero. */
+/* spec.c: turns a caller's struct of any version into ours; members that it does not have are zero. */
 int spec_read(const struct brig_spec *spec, struct brig_spec *ret, struct brig_err *err) MUST_CHECK;
 /* Checks a spec and turns it into the message and the sealed strings. Fills the receipt's static parts. */
 int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd,
                 struct brig_err *err) MUST_CHECK;
-/* The same for a long-lived sandbox, which has no program. images: this host's stores can be. Files are the spawner's
- * to look at. */
+/*
+ * The same for a long-lived sandbox, which has no program. images: this host can have image stores. The spawner looks
+ * at the files.
+ */
 int spec_service(const struct brig_spec *spec, const char *zygote, bool images, struct wire_run *msg,
                  int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
-/* rootfs.c: the directory behind spec->rootfs; a tar is unpacked into the cache first, which waits for that. */
+/*
+ * rootfs.c: finds the directory behind spec->rootfs. A tar is unpacked into the cache first, and the call waits for
+ * that.
+ */
 int engine_rootfs(struct brig_engine *engine, const char *path, char *out, size_t size,
                   struct brig_err *err) MUST_CHECK;
-/* engine_run.c: what the spawner said */
+/* engine_run.c: handle the spawner's messages. */
 void run_on_started(struct brig_run *run, const struct wire_started *msg, int *fds, size_t n_fds);
 void run_on_done(struct brig_run *run, const struct wire_done *msg);
 void run_on_gone(struct brig_run *run, const struct brig_err *why);
-/* Sends RUN; the descriptors stay the caller's. */
+/* Sends RUN. The caller still owns the descriptors. */
 int run_ask(struct brig_run *run, const struct wire_run *msg, const int *fds, size_t n_fds,
             struct brig_err *err) MUST_CHECK;
-void run_finish(struct brig_run *run); /* the receipt is complete but for the output */
+void run_finish(struct brig_run *run); /* The receipt is complete except for the output. */
 
-/* engine_gate.c, run_gate.c: a network, for runs that have one. */
-void engine_gate_tend(struct brig_engine *engine); /* what a brig-egress that died left behind */
+/* engine_gate.c, run_gate.c: the network, for runs that have one. */
+void engine_gate_tend(struct brig_engine *engine); /* Cleans up after a brig-egress that died. */
 void engine_gate_destroy(struct brig_engine *engine);
-/* In place of run_ask(): that follows when the policy was found good. */
+/* Replaces run_ask(), which follows when brig-egress has accepted the policy. */
 int run_gate_start(struct brig_run *run, const struct brig_spec *spec, const struct wire_run *msg, const int *fds,
                    size_t n_fds, struct brig_err *err) MUST_CHECK;
 void run_on_gate_open(struct brig_run *run, const struct wire_gate_open *msg, const int *fds, size_t n_fds);
-bool run_gate_end(struct brig_run *run);     /* the sandbox is gone; true: run_finish() follows, with the counts */
-void run_gate_abandon(struct brig_run *run); /* nothing of it is waited for any more */
+/* The sandbox is gone. Returns true if run_finish() follows with the counts. */
+bool run_gate_end(struct brig_run *run);
+void run_gate_abandon(struct brig_run *run); /* Stops waiting for it. */
 void run_gate_free(struct brig_run *run);
-/* spec.c: what every program has in its environment unless it is given another; NULL at the end. */
+/* spec.c: the environment of every program that is given no other; NULL at the end. */
 extern const char *const engine_base_env[];
 void run_readings(struct brig_receipt *receipt, const struct reading readings[BRIG_LAYER_MAX]);
 

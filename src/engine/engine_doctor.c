@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * engine_doctor.c: brig_doctor(): makes real sandboxes through the same interface as any other program, and turns what
- * they read back, and what the host lacks, into rows. A host on which nothing works is an answer, not an error.
+ * they read back, and what the host lacks, into rows. If nothing works on a host, that is an answer and not an error.
  */
 #include "engine/engine_doctor.h"
 
@@ -103,8 +103,8 @@ static void probe_io(struct brig_engine *engine, struct doctor_probe *probe)
 }
 
 /*
- * A program that shows the limits it lives under; one that cannot be executed still had a sandbox around it. disk:
- * asked for, and so on an image where one can be had; or 0.
+ * Runs a program that shows its own limits; if it cannot be executed, there was still a sandbox around it. disk is the
+ * limit to ask for, so that the store is an image where that is possible; or 0.
  */
 static int probe_layers(struct brig_engine *engine, uint64_t disk, struct doctor_probe *probe, struct brig_err *err)
 {
@@ -133,8 +133,8 @@ static int probe_layers(struct brig_engine *engine, uint64_t disk, struct doctor
 }
 
 /*
- * A forked spawner that gives up while our request lies unread takes its reason with it: the socket then tells of the
- * reset first. One that is executed is waited for, and says it.
+ * If a forked spawner gives up while our request lies unread, its reason is lost: the socket reports the reset first.
+ * An executed spawner is waited for, and reports it.
  */
 static void ask_again(const struct brig_engine_options *options, struct brig_err *err)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * engine_gate.c: the brig-egress of an engine, for runs that have a network. It is started with the first of them, as
- * the spawner is: executed, nobody's child (spawn.c), with nothing of our environment and descriptors. It ends when its
- * descriptor 3, whose other end only we hold, closes: with the engine, however that ends. An engine that ends in an
- * orderly way, or finds it stuck, kills it: it has nothing to clean up.
+ * the spawner is: executed, not as our child (spawn.c), and without our environment and descriptors. It ends when its
+ * descriptor 3 closes, whose other end only the engine holds, so it always ends with the engine. An engine that ends in
+ * an orderly way, or finds it stuck, kills it, because it has nothing to clean up.
  *
- * One that dies, or does not answer, is given up: every run that has a network ends, and the next one starts a new
- * brig-egress.
+ * A brig-egress that dies, or does not answer, is given up: every run that has a network ends, and the next one starts
+ * a new brig-egress.
  */
 #include "engine/engine_gate.h"
 

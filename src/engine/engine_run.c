@@ -2,8 +2,8 @@
 /*
  * engine_run.c: one run, from the engine's side: pipes in and out, the output limit, and the receipt.
  *
- * The order at the end matters: the spawner's DONE comes after every process of the sandbox is gone, so what is
- * in the pipes then is all there will ever be. It is read to the last byte, and only then is the run done.
+ * The order at the end matters. The spawner's DONE comes after every process of the sandbox is gone, so nothing can be
+ * added to the pipes any more. It is read to the last byte, and only then is the run done.
  */
 #include <limits.h>
 #include <signal.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine_version.c: what this build is. Version and commit come from the build system (version.h, made by meson). */
+/*
+ * engine_version.c: says which build this is. Version and commit come from the build system (version.h, made by meson).
+ */
 #include <brig.h>
 
 #include "codec/wire/frame.h"

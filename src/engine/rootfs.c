@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rootfs.c: a root file system given as a tar. It is unpacked once, by the host's tar inside a sandbox of its
- * own (an archive is untrusted input, and unpackers have a history), into the cache directory under a name made
- * of the file's identity; from then on it is a directory like any other. Device nodes and set-id bits do not
- * come along: /dev is the sandbox's own, and no program may use the others.
+ * rootfs.c: unpacks a root file system that is given as a tar. The host's tar does it once, inside a sandbox of its
+ * own, because an archive is untrusted input and unpackers have a history of holes. The result lies in the cache
+ * directory under a name that is made from the file's identity, and is then a directory like any other. Device nodes
+ * and set-id bits are left out: /dev is the sandbox's own, and no program may use set-id bits.
  */
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_gate.c: one run's network, without a daemon. Each step is an answer on the loop:
+ * run_gate.c: takes one run through the network, without a daemon. Each step is an answer on the loop:
  *
- *   PREPARE    brig-egress compiles the policy; what it refuses ends the run before anything is made. It says which
- * ports it needs RUN        goes to the spawner only now, with those ports GATE_OPEN  the spawner's listeners from
- * inside the sandbox are handed on (LISTEN). What the program connects to meanwhile waits DONE       the sandbox is
- * gone. FORGET closes what is left and brings the counts; only then is the run done
+ *   PREPARE    brig-egress compiles the policy and says which ports it needs. If it refuses the policy, the run
+ *              ends before anything is made.
+ *   RUN        This goes to the spawner only now, with those ports.
+ *   GATE_OPEN  The spawner's listeners from inside the sandbox are handed on (LISTEN). Connections that the
+ *              program makes meanwhile wait.
+ *   DONE       The sandbox is gone. FORGET closes what is left and brings the counts; only then is the run done.
  *
- * A brig-egress that dies, or does not answer for 10 seconds, ends the run as a fault of the host: nothing was carried
- * after that, but what the receipt could say would not be all.
+ * If brig-egress dies, or does not answer for 10 seconds, the run ends as a fault of the host: nothing was carried
+ * after that, but the receipt could not say everything.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn.c: starts the spawner, and executes helpers. In a threaded host one is executed by a child that shares our
- * memory and does nothing but system calls (vfork semantics); that child is the child of another one that ends at once,
- * so that the helper is not the host's child: no SIGCHLD reaches the host, and its waitpid(-1) finds nothing of ours.
- * A single-threaded caller may ask for a plain fork, which spares an execve.
+ * spawn.c: starts the spawner and executes helpers. In a threaded host, a child that shares our memory and only makes
+ * system calls (vfork semantics) executes the helper. This child is the child of another one that ends at once, so the
+ * helper is not the host's child: no SIGCHLD reaches the host, and its waitpid(-1) finds nothing of ours. A
+ * single-threaded caller may ask for a plain fork, which saves an execve.
  */
 #include <fcntl.h>
 #include <limits.h>

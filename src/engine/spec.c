@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spec.c: checks what the caller wants, completely and before anything is made, and packs it for the spawner:
- * one fixed struct, and the strings in a sealed memfd. The program's environment is built from nothing here:
- * the base below, then the caller's, later wins.
+ * spec.c: checks what the caller wants, completely and before anything is made, and packs it for the spawner: one fixed
+ * struct, and the strings in a sealed memfd. The program's environment is built from nothing here: the base below, then
+ * the caller's variables; the later one wins.
  */
 #include <stdio.h>
 #include <string.h>

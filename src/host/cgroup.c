@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cgroup.c: the control groups of one sandbox: made, limited, read back, counted, removed. A limit is
- * believed only after it was read back from the file and the sandbox's pid 1 was found in the group.
+ * cgroup.c: makes, limits, reads back and removes the control groups of one sandbox. A limit is believed only after it
+ * was read back from the file and the sandbox's pid 1 was found in the group.
  */
 #include "host/cgroup.h"
 
@@ -18,9 +18,9 @@
 #include "jail/sys.h"
 
 /*
- * Short periods: a sandbox of many threads may use up its quota on all CPUs at once and is then stopped until the
- * period ends; in between its neighbours wait. 10 ms keeps that wait at a few, the kernel's usual 100 ms does not.
- * The kernel's smallest quota is 1 ms, so small fractions of a CPU need the long period.
+ * The periods are short. A sandbox with many threads may use up its quota on all CPUs at once, and is then stopped
+ * until the period ends; in between its neighbours wait. 10 ms keeps that wait at a few milliseconds, the kernel's
+ * usual 100 ms does not. The kernel's smallest quota is 1 ms, so small fractions of a CPU need the long period.
  */
 static unsigned cpu_period(uint64_t cpus)
 {
@@ -232,8 +232,8 @@ static int watch_oom(struct cg *cg, struct brig_err *err)
 }
 
 /*
- * Huge pages come from a pool that memory limits do not count: none of them. What was reserved counts too, so that mmap
- * is refused, and not the first touch.
+ * No huge pages are allowed: they come from a pool that memory limits do not count. What was reserved counts too, so
+ * that mmap is refused and not the first touch.
  */
 static int limit_huge_pages(struct cg *cg, struct brig_err *err)
 {
@@ -254,7 +254,7 @@ static int limit_huge_pages(struct cg *cg, struct brig_err *err)
 int cg_set_limits(struct cg *cg, const struct brig_limits *l, const struct brig_limits *was, const char *device,
                   uint64_t off, struct brig_err *err)
 {
-    /* Of v2's memory there is more to set than the limit. */
+    /* On v2, memory has more to set than the limit. */
     bool memory = !was || was->memory != l->memory || cg_is_v2(cg, CG_MEMORY), cpus = !was || was->cpus != l->cpus,
          pids = !was || was->pids != l->pids;
     int r = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cgroup_count.c: what a sandbox has used so far, and what the kernel does to all of it at once: kill, freeze. Counters
- * that a kernel or a hierarchy does not have read as BRIG_USAGE_UNKNOWN.
+ * cgroup_count.c: counts what a sandbox has used so far, and kills or freezes all of it at once. A counter that a
+ * kernel or a hierarchy does not have reads as BRIG_USAGE_UNKNOWN.
  */
 #include <string.h>
 

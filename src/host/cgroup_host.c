@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cgroup_host.c: which control groups this process may use. Hierarchies are looked for where every
- * distribution mounts them (/sys/fs/cgroup, or below it on hybrid hosts) and believed only after their file
- * system magic and only where they show our own cgroup; what cannot be written is left out, and the statement then
- * says so.
+ * cgroup_host.c: finds the control groups that this process may use. It looks for hierarchies where every distribution
+ * mounts them (/sys/fs/cgroup, or below it on hybrid hosts). It believes one only after it has checked its file system
+ * magic, and only if it shows our own cgroup. What cannot be written is left out, and the statement then says so.
  */
 #include <dirent.h>
 #include <linux/magic.h>
@@ -100,8 +99,8 @@ static bool is_above(const char *top)
 }
 
 /*
- * Where our own cgroup is below the mount. In a container the mount may begin at it, or below it. A mount of somebody
- * else's cgroups is none of ours: what is made there escapes the limits that hold for us.
+ * Finds our own cgroup below the mount. In a container the mount may begin at it, or below it. A mount of somebody
+ * else's cgroups is of no use: what is made there escapes the limits that hold for us.
  */
 static const char *own_below(int mount_fd, const char *path, const char *mounts)
 {
@@ -249,9 +248,7 @@ static void init_v2(struct cg_host *host, const char *mount, char *path, const c
     const unsigned needed = 1u << CG_MEMORY | 1u << CG_PIDS | 1u << CG_CPU;
     size_t len = strlen(path), tail = strlen("/" SELF_LEAF);
 
-    /*
-     * Another engine of this process has moved us already (or one did that was killed): what it divides, we divide too.
-     */
+    /* Another engine of this process has moved us already (or one did that was killed). We divide what it divides. */
     if (len >= tail && strcmp(path + len - tail, "/" SELF_LEAF) == 0)
         path[len - tail] = '\0';
     host->v2_fd = open_own(mount, path, mounts, CGROUP2_SUPER_MAGIC);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cgroup_leaf.c: a cgroup for each process of a long-lived sandbox, below the sandbox's own, so that all it has started
- * can be counted and killed however it daemonised.
+ * cgroup_leaf.c: a cgroup for each process of a long-lived sandbox, below the sandbox's own. With it everything that
+ * the process has started can be counted and killed, even daemons.
  *
  *     v2 alone                             hybrid
  *     brig-ID        limits                v2      brig-ID       pid 1     brig-ID/p7    kills, counts CPU time
@@ -9,8 +9,8 @@
  *     brig-ID/p7     counts and kills      pids    brig-ID       limits    brig-ID/p7    counts
  *
  * The v2 tree is what makes a leaf (cgroup.kill, since Linux 5.14); where there is none, there are no leaves. The
- * leaves of v1 only count, and whoever may not move a process there (v1 asks whose process it is) does without. Where
- * v2 has the controllers, pid 1 must not sit beside its leaves; it is cloned into a leaf of its own from the start,
+ * leaves of v1 only count. A user who may not move a process there (v1 asks whose process it is) does without. Where v2
+ * has the controllers, pid 1 must not sit beside its leaves; it is cloned into a leaf of its own from the start,
  * because moving it, or enabling a controller over it, waits for a grace period of RCU (10 ms and more).
  */
 #include <dirent.h>
@@ -163,8 +163,8 @@ static bool is_dead(int pidfd)
 }
 
 /*
- * pid is what the kernel said of the sender, and may be somebody else's by now. The pidfd settles it: while that
- * process lives, its number is its own; if it has died when all is done, whoever is in the leaf is looked at.
+ * pid is what the kernel said about the sender, and may belong to another process by now. The pidfd decides it: while
+ * that process lives, its number is its own. If it has died when all is done, the processes in the leaf are looked at.
  */
 int cg_leaf_enter(struct cg *cg, uint32_t leaf, int proc_fd, pid_t pid, pid_t init)
 {

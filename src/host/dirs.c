@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dirs.c: finds and makes the engine's directories. What is kept there is trusted later on (id locks, store
- * images, the generated /etc), so a directory somebody else could write to is refused, not repaired: whoever
- * could write to it may have done so already.
+ * dirs.c: finds and makes the engine's directories. Their content is trusted later (id locks, store images, the
+ * generated /etc). So a directory that somebody else could write to is refused and not repaired: they may have written
+ * to it already.
  */
 #include "host/dirs.h"
 
@@ -106,8 +106,8 @@ static int may_make(const char *path)
 }
 
 /*
- * Makes all parents of path that are missing, or says why they could not be made. Without make, only the first one that
- * is missing is asked about: its parent must let us write.
+ * Makes all missing parents of path, or says why they could not be made. Without make, it only asks about the first
+ * missing one: its parent must let us write.
  */
 static int make_parents(char *path, mode_t mode, bool make, struct brig_err *err)
 {

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * etc_cache.c: keeps the /etc that etc_template.c makes, so that a run finds it with one open instead of making
- * it in milliseconds.
+ * etc_cache.c: keeps the /etc that etc_template.c makes. A run opens it with one call; making it takes milliseconds.
  *
  *     etc-0123456789abcdef      complete. The name is a hash of what it was made from (etc_template_stamp());
  *                               it never changes once it has that name.
  *     etc-tmp-0123456789abcdef  being made or being removed; random name.
  *
- * A template gets its name by rename(2), so it is there whole or not at all; a loser of a race uses the winner's.
- * Whoever uses or builds a directory holds flock(LOCK_SH) on it, the remover needs LOCK_EX. Between open and
- * flock the remover may have been faster, so after locking the name must still mean the same directory. Nothing
- * is synced to disk: after a crash the boot id differs, and with it the name.
+ * A template gets its name by rename(2), so it is there whole or not at all; a loser of a race uses the winner's. A
+ * process that uses or builds a directory holds flock(LOCK_SH) on it; the remover needs LOCK_EX. Between open and flock
+ * the remover may have been faster, so after locking the name must still mean the same directory. Nothing is synced to
+ * disk: after a crash the boot id differs, and with it the name.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -45,7 +44,8 @@ static int temporary_name(char name[NAME_SIZE])
 
 /*
  * Opens a directory of the cache and locks it. -ENOENT: it is not there, or its lock says that it is being removed
- * (shared) or used (exclusive). Where the file system has no locks, sharing is granted and removing is not.
+ * (shared) or used (exclusive). Where the file system has no locks, a shared lock is granted and an exclusive one is
+ * not.
  */
 static int open_locked(int cache_fd, const char *name, int operation)
 {

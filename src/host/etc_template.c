@@ -2,10 +2,10 @@
 /*
  * etc_template.c: makes the shared /etc of the template `host`; etc_cache.c keeps it.
  *
- * What may be in it is a list of names, never "all but". Of those only regular files that anyone on the host may
- * read, symlinks (as symlinks) and directories anyone may enter are taken, so that a root-run engine shows a
- * sandbox nothing that the least user of the host could not see. Depth, number and bytes are bounded; what does
- * not fit is left out. A source that cannot be read is left out as well; a failure to write is an error.
+ * What may be in it is a list of names, never "all but". From this list it takes only regular files that anyone on the
+ * host may read, symbolic links (as links) and directories that anyone may enter. So an engine that runs as root shows
+ * a sandbox nothing that the least user of the host could not see. Depth, number and bytes are bounded; what does not
+ * fit is left out. A source that cannot be read is left out as well; a failure to write is an error.
  */
 #include "host/etc_template.h"
 
@@ -48,9 +48,9 @@ static const char *const bundles[] = {
 };
 
 /*
- * Looked at, besides copied_files and the bundle, to see whether a template is still current. /etc itself changes
- * when anything in it is added, removed or replaced by rename; the package databases change when things deeper
- * down or in /bin do. Every one costs a microsecond in every run: what is not here is found after the next boot.
+ * These are looked at, besides copied_files and the bundle, to see whether a template is still current. /etc itself
+ * changes when anything in it is added, removed or replaced by rename; the package databases change when things deeper
+ * down or in /bin do. Every entry costs a microsecond in every run; other changes are found after the next boot.
  */
 static const char *const stamps[] = {
     "etc",           "etc/alternatives",    "etc/fonts/conf.d",
@@ -291,8 +291,9 @@ static int link_bundle(struct build *b, const char *path, const char *target)
 }
 
 /*
- * The one place where symlinks of the host are followed, below its root: some distributions have the bundle under
- * a generated name elsewhere in /etc. Made before ssl/certs is copied, so that it is this file that is there.
+ * This is the one place where symbolic links of the host are followed, below its root: some distributions have the
+ * bundle under a generated name elsewhere in /etc. It is made before ssl/certs is copied, so that this file is the one
+ * that is there.
  */
 static int copy_bundle_file(struct build *b, int dst, const char *name)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host.c: what the spawner must know and hold before it leaves the host's view for good, in numbered stages.
+ * host.c: collects what the spawner must know and hold before it leaves the host's tree for good, in numbered stages.
  *
  *    1 facts: namespaces we start in, Landlock, the template's directories
  *    2 descriptors: brig-init, directories, the generated /etc, loop control
@@ -154,7 +154,8 @@ static unsigned landlock_abi(void)
 }
 
 /*
- * What the service's users may share, and what the service itself shares for them: for the spawner they are one list.
+ * Adds the directories that the service's users may share to those that the service itself shares for them: for the
+ * spawner they are one list.
  */
 static int read_roots(struct host *host, struct brig_err *err)
 {

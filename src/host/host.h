@@ -20,10 +20,12 @@
 
 #define ZYGOTE_PYTHON "/usr/bin/python3"
 
-/* Opened at the start, while the host's tree is in sight. If one of them is missing there are no zygotes, which is no
- * error. */
+/*
+ * These are opened at the start, while the host's tree is visible. If one of them is missing there are no zygotes,
+ * which is no error.
+ */
 struct zygote_files {
-    int library_fd, runtime_fd, boot_fd; /* -1: there are no zygotes here */
+    int library_fd, runtime_fd, boot_fd; /* -1 if there are no zygotes here. */
     char missing[96];                    /* why */
 };
 #define ZYGOTE_FILES_INIT ((struct zygote_files){.library_fd = -1, .runtime_fd = -1, .boot_fd = -1})
@@ -34,27 +36,27 @@ void zygote_files_done(struct zygote_files *files);
 /* ---- the host ------------------------------------------------------------------------------------ */
 
 struct host {
-    bool privileged; /* CAP_SYS_ADMIN in the first user namespace */
+    bool privileged; /* It has CAP_SYS_ADMIN in the first user namespace. */
     enum ids_kind ids_kind;
     unsigned sub_ids;
-    int mnt_fd;   /* the mount namespace with the host's tree, for sources of binds */
-    int root_fd;  /* our root in it */
+    int mnt_fd;   /* The mount namespace with the host's tree, for sources of binds. */
+    int root_fd;  /* Our root in it. */
     int proc_fd;  /* one full procfs */
     int probe_fd; /* see struct jail_plan */
     int init_fd;
     bool init_is_file;
     struct zygote_files zygote;
-    int run_fd, cache_fd, state_fd; /* -1 where they cannot be had */
-    int etc_fd;                     /* the generated /etc, locked while we live */
-    int loop_control_fd;            /* -1: no image stores */
+    int run_fd, cache_fd, state_fd; /* -1 if there is none. */
+    int etc_fd;                     /* The generated /etc, locked while we live. */
+    int loop_control_fd;            /* -1 means that there are no image stores. */
     bool mknod_devices;
     bool settled;
-    struct roots bind_roots, rootfs_roots; /* of long-lived sandboxes */
+    struct roots bind_roots, rootfs_roots; /* For long-lived sandboxes. */
     unsigned landlock_abi;
     uint32_t ns[NS_MAX];
     struct cg_host cg;
-    struct owner owner; /* of the cgroups */
-    int ids_fd;         /* their lock file, until ids has it */
+    struct owner owner; /* The owner of the cgroups. */
+    int ids_fd;         /* The lock file of the ids, until ids owns it. */
     enum ids_scope ids_scope;
     struct ids ids;
     char lower_dirs[PLAN_LOWER_DIRS][16];
@@ -79,18 +81,20 @@ struct host {
                    .owner = {.dir_fd = -1, .lock_fd = -1}, \
                    .cg = {.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1}})
 
-/* netns: a network namespace is made beside the rest. */
+/* netns makes a network namespace beside the rest. */
 int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir,
               struct brig_err *err) MUST_CHECK;
 void host_done(struct host *host);
-/* A file of the helper directory, or a sealed copy of it (then *ret_is_file is false) where somebody else than root
- * could change it. An fd, or < 0. */
+/*
+ * Opens a file of the helper directory, or a sealed copy of it if somebody other than root could change it (then
+ * *ret_is_file is false). Returns a descriptor or a negative errno.
+ */
 int host_open_helper(const char *helper_dir, const char *name, bool *ret_is_file, struct brig_err *err) MUST_CHECK;
-/* host_tree.c: the minimal mount namespace; the last step of host_init(). */
+/* host_tree.c: builds the minimal mount namespace, the last step of host_init(). */
 int host_build_tree(struct host *host, struct brig_err *err) MUST_CHECK;
-/* Once the first sandbox is cloned: what is needed only from then on, and lets go of the host's tree. */
+/* Once the first sandbox is cloned: prepares what is needed only from then on, and lets go of the host's tree. */
 int host_settle(struct host *host, struct brig_err *err) MUST_CHECK;
-/* host_ids.c: the outer user namespace of a plain user, with subordinate ids where there are any. */
+/* host_ids.c: enters the outer user namespace of a plain user, with subordinate ids where there are any. */
 int host_enter_user_ns(struct host *host, struct brig_err *err) MUST_CHECK;
 
 /* ---- things that need the host's tree (host_helper.c) --------------------------------------------- */
@@ -103,29 +107,29 @@ struct bind_source {
 };
 
 /*
- * Clones the source of a bind into a detached mount, in a short-lived child that joined the host's tree. below: NULL,
- * or the start of path which must not be left on the way, by symlinks or otherwise.
+ * Clones the source of a bind into a detached mount, in a short-lived child that joined the host's tree. below is NULL,
+ * or the start of path that must not be left on the way, neither by symbolic links nor otherwise.
  */
 int helper_clone_source(const struct host *host, const char *path, const char *below, struct bind_source *ret,
                         struct brig_err *err) MUST_CHECK;
-/* The same for a root directory. */
+/* Does the same for a root directory. */
 int helper_clone_rootfs(const struct host *host, const char *path, const char *below, int *ret_mount_fd,
                         struct brig_err *err) MUST_CHECK;
-/* Makes an ext4 file system in the (empty, sized) file; runs mkfs.ext4 in the host's tree. */
+/* Makes an ext4 file system in the file, which is empty and has its size. It runs mkfs.ext4 in the host's tree. */
 struct image_shape;
 int helper_mkfs(const struct host *host, int image_fd, const struct image_shape *shape,
                 struct brig_err *err) MUST_CHECK;
-/* A user namespace with these maps, for idmapped mounts. */
+/* Makes a user namespace with these maps, for idmapped mounts. */
 int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gid_map, int *ret_fd,
                     struct brig_err *err) MUST_CHECK;
-/* Makes the mount appear with other ids; -EOPNOTSUPP where the file system cannot. */
+/* Makes the mount appear with other ids. Returns -EOPNOTSUPP if the file system cannot do it. */
 int helper_idmap(int mount_fd, int userns_fd) MUST_CHECK;
 
 /* ---- stores (image.c) ----------------------------------------------------------------------------- */
 
 struct image {
-    int loop_fd;     /* keeps the device until the sandbox has mounted it; autoclear does the rest */
-    char node[32];   /* block device node in the spawner's tree */
+    int loop_fd;     /* It keeps the device until the sandbox has mounted it; then autoclear frees the device. */
+    char node[32];   /* The block device node in the spawner's tree. */
     char device[16]; /* "7:3" */
 };
 #define IMAGE_INIT ((struct image){.loop_fd = -1})

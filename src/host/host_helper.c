@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_helper.c: work that needs the host's tree, which the spawner has left. A short-lived child joins the
- * tree's mount namespace, does one thing and hands a descriptor back. A detached mount made there can be
- * attached in any sandbox, so a source is resolved once, by descriptor, and never by path again.
+ * host_helper.c: does work that needs the host's tree, which the spawner has left. A short-lived child joins the tree's
+ * mount namespace, does one thing and hands a descriptor back. A detached mount made there can be attached in any
+ * sandbox, so a source is resolved once, by descriptor, and never by path again.
  */
 #include <linux/magic.h>
 #include <stdio.h>
@@ -73,7 +73,8 @@ static int helper_run(const struct host *host, helper_fn *fn, const void *arg, s
 /* ---- sources of binds ---------------------------------------------------------------------------- */
 
 /*
- * Nothing at, below or above these is ever bound: the kernel's own trees and the sockets and state that rule the host.
+ * Nothing at, below or above these paths is ever bound: the kernel's own trees, and the sockets and state that control
+ * the host.
  */
 static const char *const forbidden[] = {
     "/proc",
@@ -97,9 +98,9 @@ static bool is_below_or_same(const char *path, const char *top)
 }
 
 /*
- * What lies in our own directories only to be bound: unpacked root file systems and requirement sets (never the
- * directory of all of them), and the directory of tools that have none of their own. What a service may ask for of
- * these is another question: roots.c.
+ * These lie in our own directories only to be bound: unpacked root file systems, dependency sets (never the directory
+ * of all of them), and the directory of tools that have none of their own. roots.c decides which of them a service may
+ * ask for.
  */
 static bool is_made_to_share(const char *path)
 {
@@ -293,9 +294,9 @@ static int make_fs(const struct host *host UNUSED, const void *arg, struct answe
     snprintf(inodes, sizeof inodes, "%llu", (unsigned long long)mkfs->shape->inodes);
     snprintf(group, sizeof group, "%llu", (unsigned long long)mkfs->shape->group_blocks);
     /*
-     * No journal (a sandbox does not survive a crash), no reserved blocks, nothing initialised that mount can do later.
-     * "encrypt" encrypts nothing: with it, ext4 puts a write into single pages. Without it (since 6.16) a large write
-     * goes into folios of up to 2 MiB, and each is refused as a whole: ENOSPC with 2 MiB to spare.
+     * There is no journal (a sandbox does not survive a crash), no reserved blocks, and nothing is initialised that
+     * mount can do later. "encrypt" encrypts nothing: with it, ext4 puts a write into single pages. Without it (since
+     * 6.16) a large write goes into folios of up to 2 MiB, and each is refused as a whole: ENOSPC with 2 MiB to spare.
      */
     char *const argv[] = {(char *)"mkfs.ext4",
                           (char *)"-q",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_ids.c: a plain user's spawner becomes root of an outer user namespace, and there makes mounts and
- * namespaces as the real root would. Where newuidmap and subordinate ids exist they are mapped from 1 up, and
- * every sandbox gets two of its own; else the user's one id is all there is, and the statement says so.
+ * host_ids.c: makes a plain user's spawner root of an outer user namespace, where it makes mounts and namespaces as the
+ * real root would. Where newuidmap and subordinate ids exist they are mapped from 1 up, and every sandbox gets two of
+ * its own; else the user's one id is all there is, and the statement says so.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_tree.c: the spawner's own mount namespace: a tmpfs with what sandboxes are built from (drawn in
- * mounts.c), and nothing else of the host. Small, because every sandbox starts as a copy of it: 48 µs for the
- * clone, against 1.2 ms with a thousand mounts; and because what is not here cannot be reached by mistake.
+ * host_tree.c: makes the spawner's own mount namespace: a tmpfs with what sandboxes are built from (drawn in mounts.c),
+ * and nothing else of the host. It is small because every sandbox starts as a copy of it: the clone takes 48 µs,
+ * against 1.2 ms with a thousand mounts. And what is not here cannot be reached by mistake.
  */
 #include <stdio.h>
 #include <sys/sysmacros.h>
@@ -17,7 +17,8 @@ static const char *const dirs[] = {"r",     "r2",  "s",    "x", "x2", "t",    "e
 static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
 /*
- * A detached copy of one mount. A plain user's namespace may not split the host's mounts apart: then the whole subtree.
+ * Makes a detached copy of one mount. A plain user's namespace may not split the host's mounts apart; then it copies
+ * the whole subtree.
  */
 static int clone_place(const char *path, bool whole)
 {
@@ -143,7 +144,7 @@ static void places_done(struct places *p)
 static int switch_root(int root, struct brig_err *err)
 {
     /*
-     * Joining the namespace we are in moves us to its root, which is not ours in a chroot; and only whoever pivots
+     * Joining our present namespace moves us to its root, which is not ours in a chroot; and only a process that pivots
      * there may make user namespaces afterwards.
      */
     AUTO_FD int own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_zygote.c: the files of a zygote, opened once at the spawner's start. The interpreter must be a file that only
+ * host_zygote.c: opens the files of a zygote, once at the spawner's start. The interpreter must be a file that only
  * root can write, below directories that only root can write. The library, the runtime and zygote.py are opened as
  * brig-init is: the files themselves if only root can write them, sealed copies otherwise.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ids.c: claims and releases id slots by byte locks on one file; see ids.h for why, and where it lies. */
+/* ids.c: claims and releases ids by byte locks on one file. ids.h says why, and where the file lies. */
 #include "host/ids.h"
 
 #include <stdio.h>
@@ -80,7 +80,8 @@ int ids_open_user(const char *const *dirs, size_t n, uid_t uid)
     for (size_t i = 0; i < n; i++) {
         AUTO_FD int dir = open(dirs[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         /*
-         * For everybody, and nobody but root can rename what we put there. The first such place is everybody's choice.
+         * Everybody may use this directory, and only root can rename what we put there. All services choose the first
+         * such place.
          */
         if (dir >= 0 && fstat(dir, &st) == 0 && st.st_uid == 0 && (st.st_mode & 01002) == 01002)
             return open_file(dir, name);

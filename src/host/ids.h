@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ids.h: the user and group ids of sandboxes. Two sandboxes never share one while they live: a slot is a byte
- * of one lock file, held by an open-file-description lock, so concurrent `brig run`s and a daemon exclude
- * each other and a crash releases everything.
+ * ids.h: the user and group ids of sandboxes. Two sandboxes never share one while they live. A slot is a byte of one
+ * lock file, held by an open-file-description lock, so several `brig run` and a daemon exclude each other, and a crash
+ * releases everything.
  *
- * The ids are the host's (root) or the user's, so the file is too: where it lies does not depend on a variable or a
- * configuration. Root's is /run/brig/ids. A plain user's is brig-ids-UID in /run/lock, or in /dev/shm where /run/lock
- * is not for everybody. Where that place cannot be had the file lies in the run directory, and `scope` says so.
+ * The ids belong to the host (root) or to the user, and so does the file: its place does not depend on a variable or a
+ * configuration. Root's is /run/brig/ids. A plain user's is brig-ids-UID in /run/lock, or in /dev/shm if /run/lock is
+ * not open to everybody. If that place cannot be used, the file lies in the run directory, and `scope` says so.
  */
 #ifndef BRIG_HOST_IDS_H
 #define BRIG_HOST_IDS_H
@@ -17,18 +17,18 @@
 #include "base/base.h"
 
 enum ids_kind {
-    IDS_RANGE, /* root: 65,536 ids per sandbox from 0x70000000 up (unused by anyone, see systemd's UIDS-GIDS) */
+    IDS_RANGE, /* root: 65,536 ids per sandbox from 0x70000000 up (nobody else uses them, see systemd's UIDS-GIDS) */
     IDS_PAIR,  /* plain user with subordinate ids: two of them per sandbox */
     IDS_ONE,   /* plain user: the user's own id */
 };
 
 #define IDS_SLOTS 4096u
 
-/* Who is kept from giving out the same ids. */
+/* Which other services cannot give out the same ids. */
 enum ids_scope {
-    IDS_RUN_DIR,   /* those with the same run directory: the ids are not known to be nobody else's */
-    IDS_CONTAINER, /* all that see this /run; whether the host's own /run is another one cannot be told */
-    IDS_HOST,      /* everybody; for a plain user: all services of the user */
+    IDS_RUN_DIR,   /* those with the same run directory; somebody else may have the ids */
+    IDS_CONTAINER, /* all that see this /run; it cannot be told whether the host's own /run is another one */
+    IDS_HOST,      /* everybody; for a plain user, all services of the user */
 };
 
 struct ids {
@@ -40,25 +40,25 @@ struct ids {
 };
 
 struct ids_claim {
-    int slot;         /* -1: none held */
-    uid_t root, user; /* in the spawner's user namespace; gids are the same numbers */
+    int slot;         /* -1 if none is held. */
+    uid_t root, user; /* In the spawner's user namespace. The gids are the same numbers. */
 };
 
 /*
- * Opens the lock file, before a plain user enters a user namespace: its name has the uid. run_fd: the run directory, or
- * -1. Returns a descriptor, or a negative errno.
+ * Opens the lock file, before a plain user enters a user namespace, because its name has the uid. run_fd is the run
+ * directory or -1. Returns a descriptor or a negative errno.
  */
 int ids_open(bool privileged, int run_fd, enum ids_scope *ret_scope, struct brig_err *err) MUST_CHECK;
-/* A plain user's lock file in one of these directories, for ids_open() and its test. */
+/* Opens a plain user's lock file in one of these directories, for ids_open() and its test. */
 int ids_open_user(const char *const *dirs, size_t n, uid_t uid);
-/* Takes *lock_fd. sub_ids: how many subordinate ids are mapped from 1 up (IDS_PAIR). */
+/* Owns *lock_fd from now on. sub_ids is the number of subordinate ids that are mapped from 1 up (IDS_PAIR). */
 int ids_init(struct ids *ids, enum ids_kind kind, int *lock_fd, enum ids_scope scope, unsigned sub_ids,
              struct brig_err *err) MUST_CHECK;
 void ids_done(struct ids *ids);
 int ids_claim(struct ids *ids, struct ids_claim *ret, struct brig_err *err) MUST_CHECK;
-void ids_share(struct ids *ids, struct ids_claim *claim); /* instead: the one range that is nobody's own */
+void ids_share(struct ids *ids, struct ids_claim *claim); /* Uses the one shared range instead of a claim. */
 void ids_release(struct ids *ids, struct ids_claim *claim);
-/* The text for uid_map and gid_map of a sandbox with this claim. */
+/* Writes the text for uid_map and gid_map of a sandbox with this claim. */
 int ids_map(const struct ids *ids, const struct ids_claim *claim, char *out, size_t size) MUST_CHECK;
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image.c: stores that are not memory: an ext4 file system in a sparse file behind a loop device.
+ * image.c: makes stores that are not memory: an ext4 file system in a sparse file behind a loop device.
  *
- * mkfs runs once per (size, inodes) and its result is kept in the cache directory; a sandbox gets a copy of its
- * few data blocks (0.1 ms) in an unnamed file, so that nothing has to be cleaned: when the sandbox's mount
- * goes, the loop device clears itself and the file with it, also after a crash. Images are never reused.
+ * mkfs runs once per (size, inodes) and its result is kept in the cache directory. A sandbox gets a copy of its few
+ * data blocks (0.1 ms) in an unnamed file, so that nothing has to be cleaned: when the sandbox's mount is gone, the
+ * loop device clears itself and the file is deleted with it, also after a crash. Images are never reused.
  */
 #include <linux/loop.h>
 #include <stdio.h>

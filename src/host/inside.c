@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inside.c: the helper of inside.h. Only the single-threaded spawner calls it: there is one stack. */
+/* inside.c: the helper process of inside.h. Only the single-threaded spawner calls it, so there is one stack. */
 #include "host/inside.h"
 
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limits.c: see limits.h. The numbers are the contract of docs/LIMITS in brig-run(1). */
+/* limits.c: fills in and checks the limits of a run (limits.h). brig-run(1) promises these numbers. */
 #include "host/limits.h"
 
 #include <inttypes.h>
@@ -83,8 +83,8 @@ int limits_check_image(const struct brig_limits *l, struct brig_err *err)
         return err_usage(err, "inodes %" PRIu64 ": disk %" PRIu64 " needs at least %" PRIu64, l->inodes, l->disk,
                          least);
     /*
-     * Not what mkfs.ext4 takes: it makes stores with one inode for 32 bytes of disk as well. An inode has 256 bytes,
-     * and their table lies beside `disk`: so a store takes half as much again of the host's disk, and no more.
+     * This is stricter than mkfs.ext4, which also makes stores with one inode per 32 bytes of disk. An inode has 256
+     * bytes, and their table lies beside `disk`; so a store takes at most half as much again of the host's disk.
      */
     if (l->inodes > l->disk / 512)
         return err_usage(err, "inodes %" PRIu64 ": more than disk %" PRIu64 " has room for, at most %" PRIu64,

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * netgate.c: gives a sandbox's network namespace its only way out: sockets that somebody outside serves.
+ * netgate.c: gives a sandbox's network namespace its only way out: sockets that a process outside serves.
  *
  * Theory of operation. The namespace has nothing but `lo`. With `local` routes for all addresses of both families,
- * whatever
- * a program connects to is the sandbox itself, and lands on a listener of ours or is refused at once by the kernel:
+ * every address that a program connects to is the sandbox itself. The connection lands on a listener of ours, or the
+ * kernel refuses it at once:
  *
- *     listener mode   one wildcard socket for each port that the policy names, and for 53. The wanted address is the
- *                     connection's
- *                     own local address. Everything else is ECONNREFUSED: nobody listens there
- *     any-port mode   netfilter's dnat on output leads all TCP but loopback's to one socket, and port 53 to the DNS
- *                     sockets; the wanted address is
- *                     SO_ORIGINAL_DST. The sockets have an address of their own, so loopback and wildcard are the
- *                     program's
+ *     listener mode   There is one wildcard socket for each port that the policy names, and for 53. The wanted
+ *                     address is the connection's own local address. Everything else is ECONNREFUSED, because
+ *                     nobody listens there.
+ *     any-port mode   netfilter's dnat on output leads all TCP except loopback's to one socket, and port 53 to
+ *                     the DNS sockets. The wanted address is SO_ORIGINAL_DST. The sockets have an address of
+ *                     their own, so loopback and wildcard belong to the program.
  *
  * A helper (inside.c) enters the namespace, does all of it and ends. Invariants:
- *   - nothing of ours is ever shared: no SO_REUSEPORT, no SO_REUSEADDR. A program cannot bind over, beside or before
- *   us (it has
- *     not started; later, a port that it has taken is an error)
- *   - the helper looks at where it is before it changes anything: routes like these would cut the host off
- *   - IPv6 that is not there is not an error; IPv6 that is there and has no routes would only be unreachable
+ *
+ *   - Nothing of ours is ever shared: no SO_REUSEPORT, no SO_REUSEADDR. A program cannot bind over, beside or
+ *     before us (it has not started; later, a port that it has taken is an error).
+ *   - The helper checks where it is before it changes anything: routes like these would cut the host off.
+ *   - Missing IPv6 is not an error; IPv6 without routes would only be unreachable.
  */
 #include "host/netgate.h"
 
@@ -86,8 +85,8 @@ static int add_route(int sock, uint8_t family)
 }
 
 /*
- * An address beside loopback's: without one getaddrinfo() takes it that there is no IPv4, for those who ask with
- * AI_ADDRCONFIG. There is none for IPv6: those get IPv4 addresses, which is all they need.
+ * Adds an address beside loopback's: without one, getaddrinfo() with AI_ADDRCONFIG assumes that there is no IPv4. IPv6
+ * gets none: those callers get IPv4 addresses, which is all that they need.
  */
 static int add_address(int sock)
 {
@@ -174,7 +173,8 @@ static int set_options(const struct job *job, int fd, const struct gate_listener
     if (v6 && SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only)) < 0)
         return -errno;
     /*
-     * A local route is enough for IPv4; IPv6 wants an address of an interface, to bind and to answer from, unless told.
+     * A local route is enough for IPv4. IPv6 wants an address of an interface, to bind and to answer from, unless it is
+     * told otherwise.
      */
     if (v6 && (own || what->kind == GATE_DNS_UDP) &&
         SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &one, sizeof one)) < 0)

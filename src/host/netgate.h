@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * netgate.h: the inner half of a sandbox's network: routes that make every address local, and the sockets that
- * brig-egress serves from outside. (Its outer half is the room `egress`.)
+ * brig-egress serves from outside. The room `egress` is the outer half.
  */
 #ifndef BRIG_HOST_NETGATE_H
 #define BRIG_HOST_NETGATE_H
@@ -11,14 +11,16 @@
 
 #include "gate/gate_wire.h"
 
-/* Any-port mode: where the redirect leads. High, so that no program meets them by chance; its own servers may have
- * every other port. */
+/*
+ * Any-port mode: the ports that the redirect leads to. They are high, so that no program meets them by chance; its own
+ * servers may have every other port.
+ */
 #define GATE_REDIRECT_PORT 65001u
 #define GATE_DNS_PORT 65053u
-/* The twin of GATE_RESOLVER_V4, the target of the redirect for IPv6: 2001:2:0:ffff::1. */
+/* The counterpart of GATE_RESOLVER_V4, the target of the redirect for IPv6: 2001:2:0:ffff::1. */
 #define GATE_INSIDE_V6 ((struct in6_addr){{{0x20, 0x01, 0, 2, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1}}})
 
-/* The listeners of one sandbox, ours as long as it lives. */
+/* The listeners of one sandbox, which we hold as long as it lives. */
 struct netgate {
     bool any_port;
     unsigned n;
@@ -26,34 +28,37 @@ struct netgate {
     int fds[GATE_LISTENERS_MAX];
 };
 
-/* Whose network it is, and what it must not be. */
+/* The network that is meant, and the one that it must not be. */
 struct netgate_place {
     int pidfd;        /* pid 1 of the sandbox */
     int proc_fd;      /* a full procfs */
-    bool own_proc;    /* look at sysctls through a procfs of its own (see enter_proc()) */
+    bool own_proc;    /* Look at sysctls through a procfs of its own (see enter_proc()). */
     uint32_t host_ns; /* the inode of the host's network namespace */
 };
 
-/* What a sandbox is to have, as the engine says it. */
+/* The network that a sandbox must have, as the engine says it. */
 struct netgate_want {
-    uint32_t on;       /* 0: no network at all; the rest is then 0 */
-    uint32_t any_port; /* redirect mode; ports are then not looked at */
+    uint32_t on;       /* 0 means no network at all; the rest is then 0. */
+    uint32_t any_port; /* Redirect mode; the ports are then not looked at. */
     uint32_t n_ports;
-    uint16_t ports[POLICY_PORTS_MAX]; /* none twice, neither 0 nor 53 */
+    uint16_t ports[POLICY_PORTS_MAX]; /* No port occurs twice; none is 0 or 53. */
 };
 
-/* Counts, ports, duplicates. -EPROTO. Ports are ascending or not; 0, 53 and doubles are refused. */
+/* Checks counts and ports, in any order; 0, 53 and duplicates are refused. Returns 0 or -EPROTO. */
 int netgate_check(const struct netgate_want *want, struct brig_err *err) MUST_CHECK;
 /*
- * Opens what is wanted and not there yet; *gate is made if NULL. On failure nothing is added (and *gate stays NULL),
- * though routes that were made stay: they lead nowhere but to ECONNREFUSED. The caller's table gets the descriptors at
- * or above fd_min.
+ * Opens what is wanted and not there yet; *gate is made if it is NULL. On failure nothing is added (and *gate stays
+ * NULL), but routes that were made stay: they lead only to ECONNREFUSED. The caller's table gets the descriptors at or
+ * above fd_min.
  */
 int netgate_open(struct netgate **gate, const struct netgate_place *place, const struct netgate_want *want, int fd_min,
                  struct brig_err *err) MUST_CHECK;
-void netgate_free(struct netgate *gate); /* closes them; NULL is fine */
+void netgate_free(struct netgate *gate); /* Closes them. gate may be NULL. */
 
-/* netgate_nft.c: the redirect of any-port mode, in the network namespace of the caller. 0 or -errno. */
+/*
+ * netgate_nft.c: makes the redirect of any-port mode in the network namespace of the caller. Returns 0 or a negative
+ * errno.
+ */
 int netgate_redirect(bool v6) MUST_CHECK;
 
 #endif

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * netgate_nft.c: the redirect of any-port mode, told to the kernel by our own messages: there is no nft in sight of the
- * spawner, and nothing of it is needed. In nft's words:
+ * netgate_nft.c: makes the redirect of any-port mode with messages to the kernel: the spawner cannot see nft and does
+ * not need it. In nft's words:
  *
  *     table inet brig {
  *         chain own {
  *             type filter hook output priority raw;
- *             ip saddr 127.0.0.0/8 ip daddr 127.0.0.0/8 notrack      # what a program says to itself is nobody's
- * business (ip6: ::1)
+ *             ip saddr 127.0.0.0/8 ip daddr 127.0.0.0/8 notrack      # a program's talk with itself (ip6: ::1)
  *         }
  *         chain out {
  *             type nat hook output priority dstnat;
@@ -19,9 +18,9 @@
  *         }
  *     }
  *
- * dnat and not `redirect`: that would lead to 127.0.0.1, where the program's servers are. What else is sent (UDP, ICMP)
- * stays inside, where nobody listens. The count is there because the kernel remembers every flow in memory that no
- * cgroup pays for, up to a number that is the host's and large.
+ * It uses dnat and not `redirect`, which would lead to 127.0.0.1, where the program's servers are. Other packets (UDP,
+ * ICMP) stay inside, where nobody listens. The count is there because the kernel remembers every flow in memory that no
+ * cgroup pays for, up to a large number for the whole host.
  */
 #include <arpa/inet.h>
 #include <linux/netfilter.h>

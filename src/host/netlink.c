@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * netlink.c: messages to the kernel's configuration. The kernel answers within sendmsg(), so the answer is there when
- * it returns, and nothing here ever waits.
+ * netlink.c: sends messages to the kernel's configuration. The kernel answers within sendmsg(), so the answer is there
+ * when it returns, and nothing here ever waits.
  */
 #include "host/netlink.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * netns.c: the helper shares the spawner's memory and descriptors, so that it costs no copy and its descriptor is
- * simply there. It runs beside the spawner, which is why it makes raw system calls only: errno is shared too.
+ * netns.c: the helper that makes a network namespace. It shares the spawner's memory and descriptors, so that it costs
+ * no copy and its descriptor is there at once. It runs beside the spawner and errno is shared too, so it makes raw
+ * system calls only.
  */
 #include "host/netns.h"
 

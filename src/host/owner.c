@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * owner.c: see owner.h. The file is "owner-TOKEN" and holds one directory per line. Between opening and locking it the
- * other side may have been faster: whoever claims looks whether the file still has its name, whoever sweeps removes the
- * name only while holding the lock.
+ * owner.c: the lock files of owners (owner.h). A file is "owner-TOKEN" and holds one directory per line. Between
+ * opening and locking it the other side may have been faster. So the claimer checks that the file still has its name,
+ * and the sweeper removes the name only while it holds the lock.
  */
 #include "host/owner.h"
 

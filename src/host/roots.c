@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* roots.c: see roots.h. A list that is wrong in any place ends the start: half of it is not what the administrator
- * meant. */
+/*
+ * roots.c: reads the lists of directories that may be shared (roots.h). A list that is wrong anywhere ends the start:
+ * half of it is not what the administrator meant.
+ */
 #include "host/roots.h"
 
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trust.c: a CA bundle of one sandbox. Its text is copied into a file of a small file system of ours, mounted, as a
- * file, over the bundle inside by a helper (inside.c) that goes into the sandbox's mount namespace. It keeps its name
- * while the sandbox lives: some programs take a file without one for a deleted one.
+ * trust.c: gives one sandbox a CA bundle. The text is copied into a file of a small file system of ours. A helper
+ * (inside.c) goes into the sandbox's mount namespace and mounts this file over the bundle there. The file keeps its
+ * name while the sandbox lives: some programs take a file without a name for a deleted one.
  *
- * One file system has the bundles of all sandboxes, because to take one apart again costs more than all the rest. It is
- * unbounded on purpose: then statfs() tells nothing, and no sandbox learns of another. What is in it is bounded by
- * TRUST_MAX for each sandbox, and goes with its name and the sandbox's mount namespace.
+ * One file system has the bundles of all sandboxes, because removing a file system costs more than all the rest. It is
+ * unbounded on purpose: then statfs() says nothing, and no sandbox learns about another. TRUST_MAX bounds the content
+ * for each sandbox; it is deleted with its name and the sandbox's mount namespace.
  */
 #include "host/trust.h"
 

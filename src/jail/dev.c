@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dev.c: a minimal /dev: six harmless nodes, links, an own devpts. Where nodes can be made (root) they are
- * the sandbox's own inodes, so that not even a lock on /dev/null is shared; rootless they are bound from the
+ * dev.c: makes a minimal /dev: six harmless nodes, links, and a devpts of its own. Where nodes can be made (root) they
+ * are the sandbox's own inodes, so that not even a lock on /dev/null is shared. Without root they are bound from the
  * host one by one, never /dev as a whole.
  */
 #include <stdio.h>
@@ -54,9 +54,9 @@ static int make_links(struct enter *e, int dev)
 }
 
 /*
- * The root's own tmpfs, mounted again with nodes allowed: a file system less. Each one makes every memory cgroup of the
- * host a little larger (the kernel keeps a map of all file systems' shrinkers in each), 30 KiB at two thousand
- * sandboxes.
+ * The tmpfs of the root is mounted again with nodes allowed, which saves a file system. The kernel keeps a map of the
+ * shrinkers of all file systems in each memory cgroup, so every file system makes every memory cgroup of the host
+ * larger: 30 KiB at two thousand sandboxes.
  */
 static int on_the_roots(struct enter *e)
 {

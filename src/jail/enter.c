@@ -2,9 +2,9 @@
 /*
  * enter.c: from a cloned process to pid 1 of a sandbox.
  *
- * Theory of operation. The spawner has cloned this process into new mount, pid, ipc and uts namespaces (and,
- * on cgroup v2, into its cgroup), but not into a user namespace: mounts and a prepared network namespace need
- * the spawner's. The order is fixed, and each step relies on the one before:
+ * Theory of operation. The spawner has cloned this process into new mount, pid, ipc and uts namespaces (and, on cgroup
+ * v2, into its cgroup), but not into a user namespace: mounts and a prepared network namespace need the spawner's. The
+ * order is fixed, and each step relies on the one before:
  *
  *    1 host name
  *    2 file systems, pivot      while the spawner's user namespace still owns the mount namespace
@@ -16,7 +16,7 @@
  *                               because the kernel charges per-user counts to the creator. The spawner writes the maps.
  *    6 user.max_*_namespaces=0, session, keyring, rlimits (counted in the new user namespace)
  *    7 capabilities, no_new_privs, Landlock, seccomp
- *    8 execve of brig-init with three descriptors: control, probe, and nothing else
+ *    8 execve of brig-init with two descriptors: control and probe
  *
  * With plan.adopt (the child of a zygote) pid 1 makes a process of its own memory at 8: pid 2 has every layer by
  * inheritance, leaves these stages, and brig-init finds it as its child, with the other ends of its pipes.
@@ -297,8 +297,8 @@ static char *const init_argv[] = {(char *)"brig-init", NULL};
 static char *const init_envp[] = {NULL};
 
 /*
- * pid 2 takes our memory over, as it is: to copy an interpreter for the few microseconds until we execute would cost
- * half a millisecond. Both are on one stack until then, so between the two calls pid 1 uses registers only; every
+ * pid 2 takes the memory over as it is: a copy of an interpreter, for the few microseconds until execve, would cost
+ * half a millisecond. Both are on one stack until then, so between the two calls pid 1 uses registers only, and every
  * signal is blocked. Returns 0 in pid 2, or a negative errno.
  */
 static long split(uint64_t tid_address)

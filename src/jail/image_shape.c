@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_shape.c: see image_shape.h. No libc: brig-init has it too. */
+/* image_shape.c: computes the shape of an ext4 image (image_shape.h). It uses no libc, because brig-init has it too. */
 #include "jail/image_shape.h"
 
 #define GROUP_BLOCKS UINT64_C(32768)
@@ -17,8 +17,8 @@ void image_shape(uint64_t disk, uint64_t inodes, struct image_shape *ret)
     /* Two bitmaps and a descriptor for every group, and the superblock. */
     uint64_t total = content + 3 * (content / GROUP_BLOCKS + 2) + 64;
     /*
-     * Inodes beyond one for 4 KiB need more groups than that makes, so smaller ones. mkfs would choose them itself, and
-     * then round up to more inodes than were asked for.
+     * More than one inode per 4 KiB needs more groups than that makes, so smaller ones. mkfs would choose them by
+     * itself, and would then round up to more inodes than were asked for.
      */
     if ((total + GROUP_BLOCKS - 1) / GROUP_BLOCKS < needed) {
         total = content + 3 * (needed + 2) + 64;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image_shape.h: how large an image must be to hold `disk` bytes of file data, whatever ext4 needs for itself. There
- * is always some more than that; enter_store_size() takes it away once the sandbox's own directories are made. Three
- * ask: who makes the image, who says which limits can be kept, and the self-check.
+ * image_shape.h: computes how large an image must be to hold `disk` bytes of file data beside what ext4 needs for
+ * itself. There is always a little more; enter_store_size() takes it away once the sandbox's own directories are made.
+ * The maker of the image, the check of limits and the self-check use it.
  */
 #ifndef BRIG_JAIL_IMAGE_SHAPE_H
 #define BRIG_JAIL_IMAGE_SHAPE_H
@@ -11,17 +11,17 @@
 
 #define IMAGE_BLOCK UINT64_C(4096)
 #define IMAGE_INODES_PER_BLOCK UINT64_C(16)    /* 256 bytes each */
-#define IMAGE_INODES_PER_GROUP UINT64_C(32768) /* a group's bitmap is one block */
+#define IMAGE_INODES_PER_GROUP UINT64_C(32768) /* The bitmap of a group is one block. */
 
 struct image_shape {
-    uint64_t blocks; /* of the whole image */
+    uint64_t blocks; /* The blocks of the whole image. */
     uint64_t groups, inodes;
-    uint64_t group_blocks; /* of each group but the last */
+    uint64_t group_blocks; /* The blocks of each group except the last. */
 };
 
 void image_shape(uint64_t disk, uint64_t inodes, struct image_shape *ret);
 
-/* A limit of bytes in whole blocks: a tmpfs rounds up too. */
+/* Returns a limit of bytes in whole blocks; a tmpfs rounds up too. */
 static inline uint64_t image_blocks(uint64_t disk)
 {
     return (disk + IMAGE_BLOCK - 1) / IMAGE_BLOCK;

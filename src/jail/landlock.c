@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * landlock.c: the second file system boundary, one domain for the whole sandbox, entered by pid 1 and
- * inherited by every program (a domain per program would stop them from signalling each other).
+ * landlock.c: the second file system boundary. There is one Landlock domain for the whole sandbox: pid 1 enters it and
+ * every program inherits it. With a domain per program they could not signal each other.
  *
- * The mount namespace is the first boundary; this one holds if it is ever breached: a path that does not
- * lead up to one of the places below is unreachable, device nodes cannot be made, /proc cannot be written,
- * and (ABI 6) neither abstract sockets nor signals cross the domain. Rights the kernel does not know yet
- * are left out; the statement names the ABI in force.
+ * The mount namespace is the first boundary; this one holds if it is ever breached: a path that does not lead up to one
+ * of the places below is unreachable, device nodes cannot be made, /proc cannot be written, and (ABI 6) neither
+ * abstract sockets nor signals cross the domain. Rights the kernel does not know yet are left out; the statement names
+ * the ABI in force.
  */
 #include <string.h>
 #include <sys/prctl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mount_util.c: the new mount API in small pieces. Every place is named by a descriptor and a path that is
- * resolved below it (RESOLVE_IN_ROOT, no magic links), so a symlink planted in a root file system leads
- * nowhere outside: the class of CVE-2025-31133, CVE-2026-41579, CVE-2026-87766.
+ * mount_util.c: small functions over the new mount API. Every place is named by a descriptor and a path that is
+ * resolved below it (RESOLVE_IN_ROOT, no magic links), so a symlink planted in a root file system leads nowhere
+ * outside: the class of CVE-2025-31133, CVE-2026-41579, CVE-2026-87766.
  */
 #include <string.h>
 

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mounts.c: the root file system of one sandbox, built in its own mount namespace before the user namespace
- * exists.
+ * mounts.c: builds the root file system of one sandbox in its own mount namespace, before the user namespace exists.
  *
  * The inherited tree is the spawner's minimal one (host_tree.c):
  *
- *     /r /r2 /s /x     places to attach what is being built      /t/usr ...  the template's host directories
- *     /etc-skel        generated /etc (etc_template.c)            /proc       one full procfs (needed to mount ours)
- *     /empty           nothing, to look at                        /old        the host's, until the first sandbox is
- *                      cloned
- *     /trust           CA bundles of sandboxes (trust.c)
+ *     /r /r2 /s /x   places to attach what is being built     /t/usr ...  the template's host directories
+ *     /etc-skel      the generated /etc (etc_template.c)       /proc       one full procfs (needed to mount ours)
+ *     /empty         nothing, to look at                       /old        the host's tree, until the first clone
+ *     /trust         CA bundles of sandboxes (trust.c)
  *
- * The new root is a tmpfs at /r with directories and links; /usr and /etc are lower-only overlays, one per sandbox
- * and never a shared bind: with a bind, file locks on /usr would be a channel
- * between sandboxes. With another root file system, the tmpfs becomes the top layer of an overlay over it: our
- * real /dev, /proc and /tmp then hide whatever links the image has there.
+ * The new root is a tmpfs at /r with directories and links. /usr and /etc are overlays without an upper layer, one per
+ * sandbox and never a shared bind: with a bind, file locks on /usr would be a channel between sandboxes. With another
+ * root file system, the tmpfs becomes the top layer of an overlay over it, so that our real /dev, /proc and /tmp hide
+ * whatever links the image has there.
  */
 #include <stdio.h>
 #include <string.h>
@@ -75,8 +73,8 @@ int enter_root(struct enter *e)
 }
 
 /*
- * An overlay over `lower` at `path` of the new root: read-only without an upper, else with one in the store.
- * `name` is the upper's name there. Overlay wants two lower layers when there is no upper.
+ * Mounts an overlay over `lower` at `path` of the new root: read-only without an upper layer, else with one in the
+ * store under `name`. Without an upper layer the kernel wants two lower layers.
  */
 static int attach_overlay(struct enter *e, const char *lower, const char *path, const char *name)
 {
@@ -122,8 +120,8 @@ static int make_missing(struct enter *e, const char *path, bool is_dir)
 }
 
 /*
- * A place for a CA bundle. Where a directory on the way is a link nothing is made, since a directory of ours would hide
- * it: then the bundle cannot be attached, and that is said by whoever tries.
+ * Makes a place for a CA bundle. If a directory on the way is a link, nothing is made, because our directory would hide
+ * it. Then the bundle cannot be attached, and the code that tries reports it.
  */
 static int make_bundle_place(struct enter *e)
 {
@@ -188,9 +186,9 @@ int enter_etc(struct enter *e)
 }
 
 /*
- * /proc/sys for enter_sysctl(). The host's does, but the kernel keeps an entry of each name there for every user
- * namespace that has looked, in one chain: with thousands of sandboxes a look takes milliseconds. So where there are
- * many, each uses a procfs of its own, which is gone when the descriptor is closed.
+ * Opens /proc/sys for enter_sysctl(). The host's would do, but the kernel keeps an entry of each name there for every
+ * user namespace that has looked, in one chain: with thousands of sandboxes a look takes milliseconds. So where there
+ * are many, each uses a procfs of its own, which is gone when the descriptor is closed.
  */
 static int open_sysctl(struct enter *e)
 {
@@ -232,8 +230,8 @@ static int ensure_target(struct enter *e, const char *path, bool is_dir)
 }
 
 /*
- * A target given by the caller, in what we built ourselves: through no symlink, since an earlier run may have left one
- * in a writable bind. Another root's own links (/var/run) are followed inside it.
+ * Opens a target that the caller named, in the tree that we built. It follows no symbolic link, because an earlier run
+ * may have left one in a writable bind. In another root its own links (/var/run) are followed inside it.
  */
 static int attach_at(struct enter *e, int mount_fd, const char *path)
 {
@@ -246,10 +244,10 @@ static int attach_at(struct enter *e, int mount_fd, const char *path)
 }
 
 /*
- * An overlay over the source of bind number i: upper and work directory lie in the store, the source is attached,
- * read-only, at a place of the store that no program ever sees. The overlay keeps a private copy of that mount, with
- * its map of ids (5.19), so the place can go with the old root. Without xattrs in the upper an overlay would work until
- * the first directory that hides a lower one: it is refused before that.
+ * Mounts an overlay over the source of bind number i. The upper and work directories lie in the store; the source is
+ * attached read-only at a place of the store that no program ever sees. The overlay keeps a private copy of that mount,
+ * with its map of ids (5.19), so the place can be removed with the old root. If the upper has no xattrs, an overlay
+ * would work until the first directory that hides a lower one; so it is refused before that.
  */
 static int make_overlay(struct enter *e, unsigned i)
 {

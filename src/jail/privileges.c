@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * privileges.c: what pid 1 and with it every program gives up: namespaces of its own, descriptors' and
- * memory's ceilings, the keyring, capabilities.
+ * privileges.c: takes rights from pid 1, and with it from every program: new namespaces, limits of descriptors and
+ * memory, the keyring, capabilities.
  *
- * pid 1 keeps five capabilities in a user namespace that owns nothing: KILL to end programs of another id,
- * SETUID and SETGID to start them, SYS_PTRACE to see them in /proc, SETPCAP to empty their bounding set.
- * Programs have none in any set.
+ * pid 1 keeps five capabilities in a user namespace that owns nothing: KILL to end programs of another id, SETUID and
+ * SETGID to start them, SYS_PTRACE to see them in /proc, SETPCAP to empty their bounding set. Programs have none in any
+ * set.
  */
 #include <linux/capability.h>
 #include <linux/keyctl.h>
@@ -45,8 +45,9 @@ int enter_session(struct enter *e)
 {
     TRY(e, "setsid", SYS(setsid()));
     /*
-     * A keyring of our own, so that not even a kernel lookup (request_key) finds the caller's. EDQUOT: a plain
-     * user's 200 keys are used up; programs have no key calls at all (seccomp), so that is no reason to refuse.
+     * The sandbox gets a keyring of its own, so that not even a kernel lookup (request_key) finds the caller's. EDQUOT
+     * means that a plain user's 200 keys are used up. Programs have no key calls at all (seccomp), so that is no reason
+     * to refuse.
      */
     if (SYS(syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL)) < 0 && errno != EDQUOT && errno != ENOSYS)
         TRY(e, "session keyring", -1);

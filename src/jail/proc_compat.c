@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proc_compat.c: /proc of the profile `compat`, for programs that cannot live with `subset=pid`: a full procfs of
- * the sandbox's own pid namespace, of which everything outside the process directories is covered unless it is in
- * the table below. The table is of what stays: a kernel with more in /proc than we know of shows no more of it.
- * (What a module adds to /proc while the sandbox runs is not covered; `default` has no such gap.)
+ * proc_compat.c: makes /proc of the profile `compat`, for programs that cannot live with `subset=pid`. It is a full
+ * procfs of the sandbox's own pid namespace. Everything outside of the process directories is covered unless it is in
+ * the table below. The table lists what stays, so a kernel with more files in /proc shows no more of them. (What a
+ * module adds to /proc while the sandbox runs is not covered; `default` has no such gap.)
  *
  *     link       own link to something below self: already the sandbox's
  *     keep       as it is
@@ -11,11 +11,11 @@
  *     generate   a file made from the limits: what a program may use, not what the machine has
  *     otherwise  an empty directory or file
  *
- * The covers come from a tmpfs of this sandbox alone, at /x2 of the inherited tree until the pivot. Binds of one
- * file for all sandboxes would do to hide things, but its locks and watches would be a channel between them.
+ * The covers come from a tmpfs of this sandbox alone, at /x2 of the inherited tree until the pivot. Binds of one file
+ * for all sandboxes would do to hide things, but its locks and watches would be a channel between them.
  *
- * Every place is opened right below the procfs we have just made, without following links or crossing mounts,
- * and afterwards looked at again: CVE-2025-31133 was a mask put elsewhere, and made of something else.
+ * Every place is opened right below the procfs we have just made, without following links or crossing mounts, and
+ * afterwards looked at again: CVE-2025-31133 was a mask put elsewhere, and made of something else.
  */
 #include <dirent.h>
 #include <string.h>
@@ -141,9 +141,9 @@ static int write_meminfo(struct enter *e, int fs)
 }
 
 /*
- * The first blocks of the host's cpuinfo, one per CPU that the limit allows a part of. A block ends with an empty
- * line. *ret_cpus is how many there were: a machine may have fewer than the limit. Streamed, because a machine
- * with many has more of it than fits on a stack.
+ * Copies the first blocks of the host's cpuinfo, one per CPU that the limit allows at least in part. A block ends with
+ * an empty line. *ret_cpus is how many there were: a machine may have fewer than the limit. It is streamed, because on
+ * a machine with many CPUs it does not fit on the stack.
  */
 static int write_cpuinfo(struct enter *e, int fs, unsigned *ret_cpus)
 {

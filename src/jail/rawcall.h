@@ -38,7 +38,7 @@ static inline long raw6(long nr, long a, long b, long c, long d, long e, long f)
     return ret;
 }
 
-/* Arguments are longs or pointers; both travel as one register. */
+/* Arguments are longs or pointers; both are one register. */
 #define RAW_ARG(x) ((long)(x))
 #define raw_call0(nr) raw6((nr), 0, 0, 0, 0, 0, 0)
 #define raw_call1(nr, a) raw6((nr), RAW_ARG(a), 0, 0, 0, 0, 0)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts the ready-made system call filter on the calling thread: one system call over constant data.
+ * seccomp.c: puts the ready-made system call filter on the calling thread: one system call over constant data.
  *
- * It does not set no_new_privs (that is a layer of its own, which the self-check reads back), does
- * not link libseccomp, and has no fallback: a filter that cannot be installed is an error, never a
- * weaker filter. No flags: one thread calls it, so there is nothing to synchronise, and speculation
- * controls stay as the kernel has them.
+ * It does not set no_new_privs (that is a layer of its own, which the self-check reads back), does not link libseccomp,
+ * and has no fallback: a filter that cannot be installed is an error, never a weaker filter. No flags: one thread calls
+ * it, so there is nothing to synchronise, and speculation controls stay as the kernel has them.
  */
 #include <errno.h>
 #include <stdint.h>

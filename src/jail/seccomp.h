@@ -2,13 +2,12 @@
 #ifndef BRIG_JAIL_SECCOMP_H
 #define BRIG_JAIL_SECCOMP_H
 /*
- * The system call filter of a sandbox, ready made at build time (tools/gen_seccomp.c out of
- * seccomp_table.h, which says what each call is answered).
+ * seccomp.h: the system call filter of a sandbox. tools/gen_seccomp.c makes it at build time from seccomp_table.h,
+ * which has the answer to each call.
  *
- * A filter binds the calling thread and all it starts from then on, pid 1 of the sandbox as well,
- * and cannot be taken off. It is installed last: after it there is no mount, unshare, setns or
- * securebits. All functions are free of allocation and locks, so they may be called between fork
- * and exec.
+ * A filter binds the calling thread and all it starts from then on, pid 1 of the sandbox as well, and cannot be taken
+ * off. It is installed last: after it there is no mount, unshare, setns or securebits. All functions are free of
+ * allocation and locks, so they may be called between fork and exec.
  */
 #include <stddef.h>
 
@@ -16,30 +15,31 @@
 
 enum jail_profile {
     JAIL_PROFILE_DEFAULT,
-    JAIL_PROFILE_PARANOID, /* no splice family, no SysV and POSIX message IPC, no set-id at creation */
-    JAIL_PROFILE_COMPAT,   /* the filter of default; differs in /proc */
+    JAIL_PROFILE_PARANOID, /* no splice family, no SysV and POSIX message IPC, no set-id bits when a file is made */
+    JAIL_PROFILE_COMPAT,   /* the filter of default; only /proc differs */
     JAIL_PROFILE_MAX
 };
 
 /*
- * Installs the filter on the calling thread. no_new_privs must be set already.
- * 0, or -EINVAL (no such profile, or no seccomp in this kernel), -EACCES (no_new_privs is not set).
+ * Installs the filter on the calling thread. no_new_privs must be set already. Returns 0, -EINVAL (no such profile, or
+ * no seccomp in this kernel) or -EACCES (no_new_privs is not set).
  */
 __attribute__((warn_unused_result)) int jail_seccomp_install(enum jail_profile profile);
 
-/* The instructions, for whoever checks or reports them; NULL for no such profile. */
+/* Returns the instructions, for code that checks or reports them; NULL if there is no such profile. */
 const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, size_t *ret_len);
 
 /*
- * What a filter takes of net.core.bpf_jit_limit, which is one number for the host, rounded up: measured 4.7 KB of
- * machine code for 515 instructions (Linux 6.18, x86-64), which kernels before 5.18 round up to whole pages.
+ * Returns the part of net.core.bpf_jit_limit, which is one number for the host, that a filter takes, rounded up.
+ * Measured: 4.7 KB of machine code for 515 instructions (Linux 6.18, x86-64); kernels before 5.18 round up to whole
+ * pages.
  */
 size_t jail_seccomp_code_bytes(enum jail_profile profile);
 
-/* "default", "paranoid", "compat"; NULL for no such profile. */
+/* Returns "default", "paranoid" or "compat"; NULL if there is no such profile. */
 const char *jail_profile_name(enum jail_profile profile);
 
-/* The profile of that name, or -EINVAL. */
+/* Returns the profile of that name, or -EINVAL. */
 int jail_profile_from_name(const char *name);
 
 #endif

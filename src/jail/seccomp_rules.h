@@ -2,20 +2,20 @@
 #ifndef BRIG_JAIL_SECCOMP_RULES_H
 #define BRIG_JAIL_SECCOMP_RULES_H
 /*
- * The argument rules of the system call filter: calls whose answer depends on what is asked.
+ * seccomp_rules.h: the argument rules of the system call filter, for calls whose answer depends on the arguments.
  *
- * Used at build time (tools/gen_seccomp.c compiles it to BPF) and by the tests; the running engine never reads it.
+ * tools/gen_seccomp.c compiles them to BPF at build time, and the tests use them; the running engine never reads them.
  *
- * A rule is a list of clauses tried in order; the first whose conditions all hold gives the answer; the last has no
- * condition. A condition looks at the LOW 32 BITS of one argument, masked, and asks whether they lie in a range.
+ * A rule is a list of clauses that are tried in order. The first whose conditions all hold gives the answer; the last
+ * has no condition. A condition looks at the LOW 32 BITS of one argument, masked, and asks whether they lie in a range.
  * That is not a short cut: every argument judged here is an int, unsigned or umode_t in the kernel, and clone's
  * unsigned long goes through lower_32_bits(). The kernel throws the upper half away, so a filter that looked at it
- * could be passed by setting it (CVE-2019-10063: TIOCSTI | 1<<32). A umode_t is cut to 16 bits, so modes are only
- * ever looked at through a mask.
+ * could be passed by setting it (CVE-2019-10063: TIOCSTI | 1<<32). A umode_t is cut to 16 bits, so modes are only ever
+ * looked at through a mask.
  *
- * Where a call multiplexes (ioctl, prctl, fcntl, setsockopt) the rule is an allow-list by class, and what is in no
- * class gets the answer an old kernel gives to an option it does not know (ENOTTY, EINVAL, ENOPROTOOPT), which every
- * library handles; what is known and refused gets EPERM. So an option added by a kernel of the future is closed.
+ * Where one call has many operations (ioctl, prctl, fcntl, setsockopt) the rule is an allow-list by class. An operation
+ * in no class gets the answer that an old kernel gives to an unknown option (ENOTTY, EINVAL, ENOPROTOOPT), which every
+ * library handles; a known operation that is refused gets EPERM. So an operation that a future kernel adds is closed.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -25,8 +25,8 @@
 
 struct seccomp_cond {
     uint32_t arg;  /* 0..5 */
-    uint32_t mask; /* applied to the low 32 bits */
-    uint32_t min;  /* inclusive, unsigned */
+    uint32_t mask; /* It is applied to the low 32 bits. */
+    uint32_t min;  /* The range is inclusive and unsigned. */
     uint32_t max;
 };
 
@@ -426,7 +426,7 @@ static const struct seccomp_rule seccomp_rules[SECCOMP_RULE_MAX] = {
 };
 /* clang-format on */
 
-/* What a rule says to these arguments; the model the tests hold the compiled filter against. */
+/* Returns the answer of a rule to these arguments. The tests compare the compiled filter with it. */
 static inline uint32_t seccomp_rule_judge(const struct seccomp_rule *rule, const uint64_t args[6])
 {
     for (size_t i = 0; i < rule->count; i++) {

@@ -2,9 +2,9 @@
 #ifndef BRIG_JAIL_SECCOMP_TABLE_H
 #define BRIG_JAIL_SECCOMP_TABLE_H
 /*
- * The system call table: for every x86-64 call what the filter answers. The one place to read or
- * change the policy; the filter (tools/gen_seccomp.c), its unit test and the test that runs every
- * number inside a sandbox (tests/hostile/syscall_wall.c) are all made from it.
+ * seccomp_table.h: the answer of the filter to every x86-64 system call. This is the one place to read or change the
+ * policy: the filter (tools/gen_seccomp.c), its unit test and the test that runs every number inside a sandbox
+ * (tests/hostile/syscall_wall.c) are all made from it.
  *
  *   OK          allowed whatever the arguments, so that the kernel (since 5.11) answers from its bitmap
  *   RULE(x)     depends on the arguments: seccomp_rules.h
@@ -16,12 +16,12 @@
  *               is splice by another name
  *   E(0)        pretended: sync and syncfs would flush the whole machine's disks; fsync stays
  *
- * A number that is not here, which includes every call of a future kernel, gets ENOSYS. Another
- * architecture, or x32 (bit 30 of the number), kills the process: nothing honest gets there, and
- * i386's socketcall and x32's doubled numbers are how filters were passed before.
+ * A number that is not here, which includes every call of a future kernel, gets ENOSYS. Another architecture, or x32
+ * (bit 30 of the number), kills the process: nothing honest gets there, and i386's socketcall and x32's doubled numbers
+ * are how filters were passed before.
  *
- * Kernels since 6.14 do not ask filters about uretprobe and uprobe at all: their one honest caller
- * is the kernel's own trampoline. What stands here is for the kernels before.
+ * Kernels since 6.14 do not ask filters about uretprobe and uprobe at all: their one honest caller is the kernel's own
+ * trampoline. What stands here is for the kernels before.
  *
  * Profile compat uses the filter of default (it differs in /proc only).
  */
@@ -30,11 +30,11 @@
 struct seccomp_row {
     int nr;
     const char *name;
-    uint32_t normal; /* verdict in default and compat: SECCOMP_RET_*, or SECCOMP_TABLE_RULE | id */
+    uint32_t normal; /* The answer in default and compat: SECCOMP_RET_*, or SECCOMP_TABLE_RULE | id. */
     uint32_t paranoid;
 };
 
-/* Never an answer of ours, so it is free to mark "see the rule with this id". */
+/* The filter never answers this, so it can mark "see the rule with this id". */
 #define SECCOMP_TABLE_RULE SECCOMP_RET_TRACE
 #define SECCOMP_TABLE_UNKNOWN SC_DENY(ENOSYS)
 #define SECCOMP_TABLE_X32_BIT 0x40000000u
@@ -445,7 +445,7 @@ static const struct seccomp_row seccomp_table[] = {
 
 #define SECCOMP_TABLE_ROWS (sizeof(seccomp_table) / sizeof(seccomp_table[0]))
 
-/* The table's word on a call of this architecture; a row for a number it does not know is NULL. */
+/* Returns the row of a call of this architecture, or NULL for a number that the table does not know. */
 static inline const struct seccomp_row *seccomp_table_row(int nr)
 {
     for (size_t i = 0; i < SECCOMP_TABLE_ROWS; i++)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * selfcheck.c: the protection statement, as far as it can be read from inside.
+ * selfcheck.c: reads the protection statement, as far as it can be read from inside.
  *
- * Every reading asks the kernel about the calling process, or tries what the layer must refuse. Attempts are
- * chosen so that they change nothing where the layer is off: unshare(0), an unknown keyctl operation, opening a
- * directory, chmod of / to the mode it has. A reading that could not be taken is "off", never "on".
+ * Every reading asks the kernel about the calling process, or tries what the layer must refuse. The attempts change
+ * nothing where the layer is off: unshare(0), an unknown keyctl operation, opening a directory, chmod of / to the mode
+ * that it has. A reading that could not be taken is "off", never "on".
  *
- * All that procfs says is believed only after fstatfs has shown that it is procfs. No allocation, no errno, a few
- * KiB of stack: it runs in a child that shares its parent's memory (guest/init/program.c). selfcheck_places.c has the
- * file system layers.
+ * What procfs says is believed only after fstatfs has shown that it is procfs. There is no allocation and no errno, and
+ * the stack needs a few KiB: it runs in a child that shares its parent's memory (guest/init/program.c).
+ * selfcheck_places.c has the file system layers.
  */
 #include "jail/selfcheck.h"
 
@@ -155,8 +155,8 @@ static void check_privileges(struct check *check, const char *status, size_t len
 /* ---- Landlock ---------------------------------------------------------------------------------------- */
 
 /*
- * No rule can reach a directory on a mount that is attached nowhere, so a domain that handles reading directories
- * refuses it; everything else allows it, provided that its mode does.
+ * No rule can allow a directory on a mount that is attached nowhere, so a domain that handles reading directories
+ * refuses it. Everything else allows it, provided that its mode does.
  */
 static void check_landlock(struct check *check, int probe_fd)
 {
@@ -180,10 +180,10 @@ static void check_landlock(struct check *check, int probe_fd)
 /* ---- descriptors ------------------------------------------------------------------------------------- */
 
 /*
- * What the program will find: the declared ones, none of them a directory (a way out, CVE-2024-21626). Asking for
- * each number below the size of our table is cheaper than reading /proc/self/fd, which makes an inode for each;
- * poll() for all of them at once would not see O_PATH descriptors. fstat comes first because the filter lets it
- * pass without looking at arguments.
+ * Checks the descriptors that the program will find: only the declared ones, and none of them a directory (a way out,
+ * CVE-2024-21626). Asking for each number below the size of our table is cheaper than reading /proc/self/fd, which
+ * makes an inode for each; poll() for all of them at once would not see O_PATH descriptors. fstat comes first because
+ * the filter lets it pass without looking at arguments.
  */
 static bool fd_is_fine(int fd, int max_fd)
 {

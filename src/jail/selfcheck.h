@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * selfcheck.h: reads each layer back from the kernel, from inside, in the very process that is about to
- * execute the program (its ids, capabilities, filter and descriptors are final). Nothing here trusts what
- * set-up believes it did. Allocation-free and async-signal-safe.
+ * selfcheck.h: reads each layer back from the kernel, from inside, in the very process that is about to execute the
+ * program; its ids, capabilities, filter and descriptors are final. Nothing here trusts what the set-up believes it
+ * did. It allocates nothing and is async-signal-safe.
  */
 #ifndef BRIG_JAIL_SELFCHECK_H
 #define BRIG_JAIL_SELFCHECK_H
@@ -11,8 +11,8 @@
 
 struct selfcheck_plan {
     const struct guest_start *start;
-    int landlock_probe_fd; /* a directory on a detached mount: readable unless a Landlock domain forbids it */
-    int max_fd;            /* highest descriptor number that is declared; all above must be CLOEXEC-or-closed */
+    int landlock_probe_fd; /* A directory on a detached mount, readable unless a Landlock domain forbids it. */
+    int max_fd;            /* The highest declared descriptor. All above it must be closed or close-on-exec. */
 };
 
 /* Fills the layers that can be read from inside; others are left untouched. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * selfcheck_places.c: the self-check's file system layers: a root nobody can change, a /proc that tells nothing
- * about the host, and one bounded store behind every place a program may write to.
+ * selfcheck_places.c: checks the file system layers: a root that nobody can change, a /proc that says nothing about the
+ * host, and one bounded store behind every place where a program may write.
  */
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -16,9 +16,9 @@
 /* ---- root_readonly ----------------------------------------------------------------------------------- */
 
 /*
- * chmod asks for write access to the mount before it looks at permissions and before Landlock is asked, so EROFS
- * here means exactly "read-only" whoever we are; creating a file would give EACCES either way. The mode is the one
- * / has already.
+ * chmod asks for write access to the mount before it looks at permissions and before Landlock is asked, so EROFS here
+ * means exactly "read-only" for every user; creating a file would give EACCES in both cases. The mode is the one that /
+ * has already.
  */
 static long try_write_root(void)
 {
@@ -69,8 +69,8 @@ static bool subset_pid(void)
 }
 
 /*
- * In a full procfs: absent, covered by something that is not procfs, or (where reading is harmless) read-only.
- * A covered file may well open: what lies over it is our own empty one.
+ * In a full procfs the entry must be absent, covered by something that is not procfs, or (where reading is harmless)
+ * read-only. A covered file may open: our own empty file lies over it.
  */
 static bool masked(const char *path, dev_t proc_dev, bool readable)
 {

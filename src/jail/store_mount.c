@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_mount.c: the one bounded file system a sandbox may write to. All writable places are directories of
- * it, so that `disk` and `inodes` are one sum. An ext4 image (root) is not charged to memory and fills with
- * ENOSPC; a tmpfs is charged to memory, so its size is at most half of the memory limit (spec_check.c).
+ * store_mount.c: mounts the one bounded file system that a sandbox may write to. All writable places are directories of
+ * it, so that `disk` and `inodes` are one sum. An ext4 image (root) does not count as memory and fills with ENOSPC. A
+ * tmpfs counts as memory, so its size is at most half of the memory limit (host/limits.c).
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -61,8 +61,8 @@ int enter_store(struct enter *e)
 }
 
 /*
- * An image has room for all that the set-up may put there, and what that did not need is given to a file that no
- * program sees: now exactly the limit is left, for data.
+ * An image has room for all that the set-up may put there. What the set-up did not need is given to a file that no
+ * program sees, so that exactly the limit is left for data.
  */
 int enter_store_size(struct enter *e)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sys.h: every system call of sandbox set-up goes through SYS(), and the calls glibc has no wrapper for are
- * declared here. In test builds SYS() can make the Nth call fail (BRIG_TEST_FAIL_SYSCALL=N), which is how
- * the tests show that a set-up that breaks anywhere leaves nothing behind.
+ * sys.h: wraps the system calls of the set-up in SYS(), and declares the calls that glibc has no wrapper for. In test
+ * builds SYS() can make the Nth call fail (BRIG_TEST_FAIL_SYSCALL=N). With it the tests show that a set-up which breaks
+ * anywhere leaves nothing behind.
  */
 #ifndef BRIG_JAIL_SYS_H
 #define BRIG_JAIL_SYS_H
@@ -22,7 +22,7 @@
 #include "base/base.h"
 
 #ifdef BRIG_TEST
-/* Returns an errno to fail this call with, or 0. */
+/* Returns the errno with which this call must fail, or 0. */
 int sys_inject(const char *call);
 #define SYS(call)                                                                       \
     __extension__({                                                                     \

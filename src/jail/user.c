@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * user.c: see user.h. Raw calls, because brig-init has no C library, and because a C library's setresuid() would want
- * to tell threads that do not exist.
+ * user.c: drops to the rights of a program (user.h). It uses raw calls, because brig-init has no C library, and because
+ * a C library's setresuid() would want to tell threads that do not exist.
  */
 #include "jail/user.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.c: the calls of a link: their numbers, their credit, their ends.
+ * link.c: the calls of a link: their numbers, their credit, and their ends.
  *
  * Theory of operation. A call has a slot in a table that grows up to SVC_CALLS_MAX; its number is made from the slot
  * and a generation, so that finding it is one look and a number is not reused at once. It stays there until its REPLY,
  * also when its owner has dropped it: until then frames with its number are legal.
  *
- * Callbacks may do anything, destroying the link included. So whoever calls them holds the link (link_hold), and looks
+ * A callback may do anything, even destroy the link. So the caller of a callback holds the link (link_hold) and checks
  * again afterwards (link_release). A link that has ended stays until it is destroyed; its calls do not.
  *
  * Nothing that an owner must be able to do can fail: CREDIT, EOF and CANCEL are flags and numbers in the call until

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link_io.c: frames on a link's socket.
+ * link_io.c: sends and receives the frames of a link.
  *
- * Sending: everything is queued, and goes out once per round of the loop (a timer that is due at once), so that what
- * callbacks ask for together travels together. CREDIT and CANCEL are queued just before a write, from the list of
- * calls that have some. Until brig-init's HELLO has come, only ours is sent.
+ * Sending: everything is queued, and is sent once per round of the loop (a timer that is due at once), so that requests
+ * of one round travel together. CREDIT and CANCEL are queued just before a write, from the list of calls that have
+ * some. Until brig-init's HELLO has come, only ours is sent.
  *
  * Receiving: bytes are parsed where they were read, and the buffer lives only while a frame is incomplete, so that an
  * idle link has none. The other side is hostile: a frame is judged by its header, then against the state of its call,
@@ -221,7 +221,7 @@ void link_send_soon(struct link *link)
 }
 
 /*
- * The rest of what was given to one sendmsg(), past the first `sent` bytes, goes to the queue, which has room for it.
+ * Puts the rest of what was given to one sendmsg(), past the first `sent` bytes, into the queue, which has room for it.
  */
 static void queue_rest(struct send_queue *out, const struct iovec *iov, unsigned n, size_t sent)
 {

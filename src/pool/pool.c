@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool.c: parked children by key, and those who wait for one.
+ * pool.c: parked children by key, and the claims that wait for one.
  *
  * Theory of operation. A group is everything with one key. Each child in it is in making or parked; each waiting claim
- * is in the group's queue. Whenever a child gets parked, the first of the queue has it, else it lies in the group until
- * a claim comes. A child that was not to be made fails the first of the queue, when there are now fewer in making than
- * wait: with none waiting only a pause follows, which doubles. How many are to be there, and who is made next, is
- * pool_size.c's.
+ * is in the group's queue. When a child gets parked, the first claim of the queue gets it; if there is none, the child
+ * stays in the group until a claim comes. If a child could not be made, the first claim of the queue fails, provided
+ * that fewer are in making than wait; if none waits, only a pause follows, which doubles. pool_size.c decides how many
+ * there should be, and which is made next.
  *
- * Invariants: a child belongs to the pool until it is given away, and is given away once; the pool calls nobody from
- * within a call of theirs; a group holds the set that its children mount, so that it is not collected. One that was
- * built again is another set, and so another group: the address of a set that is held is nobody else's.
+ * Invariants: a child belongs to the pool until it is given away, and is given away once. The pool never calls a caller
+ * back from within its call. A group holds the dependency set that its children mount, so that it is not collected. A
+ * dependency set that was built again is another one, and so another group: the address of a dependency set that is
+ * held belongs to nobody else.
  */
 #include <inttypes.h>
 #include <stdio.h>

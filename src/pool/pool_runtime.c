@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool_runtime.c: how the interpreter of a language is started: its path inside the template, never one of the daemon's
- * PATH, and our runtime as arguments (runtimes/, made into runtimes.h by the build), so that no file of ours must exist
- * in a template. runtimes/README.md says what each argument is.
+ * pool_runtime.c: says how the interpreter of a language is started: its path inside the template, never one of the
+ * daemon's PATH, and our runtime as arguments (runtimes/, made into runtimes.h by the build), so that no file of ours
+ * must exist in a template. runtimes/README.md says what each argument is.
  */
 #include "pool/pool.h"
 
@@ -15,8 +15,8 @@ static const char *const python_argv[] = {
     runtime_python_schema, NULL};
 /*
  * The flags are for vm.SourceTextModule, the only way to a module that is no file, and for import.meta.resolve() with a
- * parent, which older Nodes need to find packages (runtimes/node/serve.js); --no-warnings: or they would say so on
- * every run's stderr.
+ * parent, which older Nodes need to find packages (runtimes/node/serve.js). Without --no-warnings the warnings would be
+ * in the stderr of every run.
  */
 static const char *const node_argv[] = {"/usr/bin/node",
                                         "--experimental-vm-modules",

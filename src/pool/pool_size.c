@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool_size.c: how many children each key is to have, and who is made next.
+ * pool_size.c: decides how many children each key should have, and which is made next.
  *
- * A key aims at half as many again as the most claims of any second of the last ten, at least what was asked for by a
- * prewarm, at most `[tools] pool_max`. Those who wait are served before anything is made for later, and of the rest the
- * key that lacks most (in parts of what it aims at) comes first. All parked ones together stay within
- * `[tools] pool_memory`; for one who waits, the key that was used longest ago gives one up. A key that nobody has used
- * for a minute goes.
+ * A key aims at half as many again as the most claims of any second of the last ten, at least what a prewarm asked for,
+ * at most `[tools] pool_max`. Waiting claims are served before anything is made for later. After that the key that
+ * lacks most (in parts of what it aims at) comes first. All parked children together stay within `[tools] pool_memory`;
+ * for a waiting claim, the key that was used longest ago gives one up. A key that nobody has used for a minute is
+ * removed.
  */
 #include <string.h>
 
@@ -45,8 +45,9 @@ void pool_refill_soon(struct pool *pool)
 }
 
 /*
- * Making a child costs a core some milliseconds and the spawner its attention, which runs that end just then need too:
- * after a claim it waits until those that go on are over, but not for ever, and not when somebody waits for a child.
+ * Making a child costs a core some milliseconds and keeps the spawner busy, while runs that end just then need both
+ * too. So after a claim the refill waits until the present runs are over, but not for ever, and not if somebody waits
+ * for a child.
  */
 void pool_refill_later(struct pool *pool)
 {

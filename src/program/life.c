@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* life.c: a program's calls to brig-init, its clock, and what is known of its end (program.h). */
+/* life.c: makes a program's calls to brig-init, runs its clock, and notes what is known about its end (program.h). */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>

@@ -9,9 +9,9 @@
  *   narrow   only commands and files can be carried, as in most clouds: run() takes the claim of one tool run and
  *            answers with the same done as a parked child (claim.h). It has none of the other functions.
  *
- * All functions return at once. What takes time completes later on the loop, through the callback given; every
- * callback is called exactly once, never from within the function that was given it, and not after box_destroy() or
- * provider_destroy(). An error in the call itself (a negative return) means the callback will not be called.
+ * All functions return at once. Work that takes time completes later on the loop, through the given callback. Every
+ * callback is called exactly once, never from within the function that got it, and not after box_destroy() or
+ * provider_destroy(). If the call itself fails (a negative return), the callback is not called.
  */
 #ifndef BRIG_PROVIDER_PROVIDER_H
 #define BRIG_PROVIDER_PROVIDER_H
@@ -23,7 +23,7 @@
 #include "loop/loop.h"
 
 struct provider;
-struct box; /* one sandbox, from the provider's side */
+struct box; /* One sandbox, from the provider's side. */
 struct child_claim;
 
 enum provider_cap {
@@ -33,117 +33,135 @@ enum provider_cap {
     PROVIDER_WRITABLE_ROOT = 1 << 3,
     PROVIDER_RECOVER = 1 << 4, /* boxes outlive brigd and are listed at the next start */
     PROVIDER_POOL = 1 << 5,
-    PROVIDER_GATE = 1 << 6,   /* its boxes' networks are served by our brig-egress */
+    PROVIDER_GATE = 1 << 6,   /* our brig-egress serves the networks of its boxes */
     PROVIDER_ZYGOTE = 1 << 7, /* provider_spec.zygote */
 };
 
 struct provider_spec {
-    /* The id is the provider's to choose (struct box_up): a prepared slot has its own already. */
-    const char *rootfs; /* absolute directory or tar; NULL: template `host` */
+    /* The provider chooses the id (struct box_up), because a prepared sandbox has its own already. */
+    const char *rootfs; /* An absolute directory or tar; NULL means the template `host`. */
     bool writable_root;
-    struct brig_limits limits; /* zero: the default; timeout and output do not apply */
-    uint64_t require;          /* mask of BRIG_LAYER_BIT() */
+    struct brig_limits limits; /* 0 is the default. timeout and output do not apply. */
+    uint64_t require;          /* A mask of BRIG_LAYER_BIT(). */
     enum brig_profile profile;
     const struct brig_bind *binds;
     size_t n_binds;
-    /* A key (spawner/zygote.h): the box comes up with process 1 in it, a Python that waits for its request on
-     * descriptor 3. NULL: empty, as always. */
+    /*
+     * A key (spawner/zygote.h): the box comes up with process 1 in it, a Python that waits for its request on
+     * descriptor 3. NULL for an empty box.
+     */
     const char *zygote;
-    struct provider_gate { /* all zero: no network */
+    struct provider_gate { /* All zero means no network. */
         bool on, any_port;
         size_t n_ports;
         uint16_t ports[POLICY_PORTS_MAX];
-        int trust_fd; /* with `trust`: a sealed memfd with the CA bundle for inside; stays the caller's */
+        int trust_fd; /* With `trust`: a sealed memfd with the CA bundle for inside; the caller still owns it. */
         bool trust;
     } gate;
 };
 
-/* The listening sockets of a box with a network, for gate_client_listen(). The callee takes the descriptors it sets to
- * -1; the rest is closed. */
+/*
+ * The listening sockets of a box with a network, for gate_client_listen(). The callee owns the descriptors that it sets
+ * to -1; the rest is closed.
+ */
 struct box_listeners {
     size_t n;
     struct gate_listener what[GATE_LISTENERS_MAX];
     int fds[GATE_LISTENERS_MAX];
 };
 
-/* How a box came up. Valid during the callback. */
+/* How a box came up. It is valid during the callback. */
 struct box_up {
     const char *id;
-    struct brig_limits limits; /* as enforced */
+    struct brig_limits limits; /* The limits as they are enforced. */
     struct brig_layer_state layers[BRIG_LAYER_MAX];
     bool protection_complete;
-    int stream_fd;                   /* a byte stream to brig-init; the callee takes it (set it to -1) */
-    struct box_listeners *listeners; /* NULL without a network */
+    int stream_fd;                   /* A byte stream to brig-init. The callee owns it and sets it to -1. */
+    struct box_listeners *listeners; /* NULL without a network. */
 };
 
-/* How it ended; also for one that ended unasked. */
+/* How it ended, also if it ended unasked. */
 struct box_end {
-    /* BRIG_CAUSE_CANCELLED: by box_destroy(); OOM, SANDBOX_GONE, HOST_ERROR, POLICY (refused) ... */
+    /* BRIG_CAUSE_CANCELLED by box_destroy(); OOM, SANDBOX_GONE, HOST_ERROR, POLICY (refused) ... */
     enum brig_cause cause;
     uint32_t limits_hit;
-    struct brig_usage usage; /* of its whole life */
+    struct brig_usage usage; /* The usage of its whole life. */
     char detail[256];
     int64_t ended_at_ns;
 };
 
-struct box_stats { /* at this moment; BRIG_USAGE_UNKNOWN where not known */
+struct box_stats { /* At this moment; BRIG_USAGE_UNKNOWN if it is not known. */
     uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes,
         written_bytes;
     uint32_t oom_kills, pids_refused;
-    uint32_t store; /* GUEST_STORE_*: full at this moment */
-    uint64_t at_ns; /* CLOCK_MONOTONIC: which moment that is */
+    uint32_t store; /* GUEST_STORE_*: what is full at this moment. */
+    uint64_t at_ns; /* The moment, on CLOCK_MONOTONIC. */
 };
 
 struct box_events {
-    /* Of provider_create(): exactly one of up and ended comes first. Of a recovered box: neither, until it ends. */
+    /*
+     * After provider_create() exactly one of up and ended comes first. For a recovered box neither comes until it ends.
+     */
     void (*up)(void *ctx, struct box_up *up);
-    void (*ended)(void *ctx, const struct box_end *end); /* the last call for this box; it is freed afterwards */
+    void (*ended)(void *ctx, const struct box_end *end); /* The last call for this box, which is freed afterwards. */
     void *ctx;
-    /* Unasked, at most once: its brig-init has sent the last of the frames that a SVC_CHANNEL asked it to count, and
-     * this is what the box had used then. NULL: nobody wants to know. */
+    /*
+     * Called unasked and at most once: its brig-init has sent the last of the frames that a SVC_CHANNEL asked it to
+     * count, and this is what the box had used then. NULL if nobody wants to know.
+     */
     void (*counted)(void *ctx, const struct box_stats *stats);
 };
 
 struct provider_ops {
     const char *name; /* "local" */
     uint32_t caps;    /* PROVIDER_* */
-    /* Mask of BRIG_LAYER_BIT(): the layers that it can put on and read back. Any other is only the provider's word: it
-     * is off in the statement, and a sandbox that requires it is not made here. */
+    /*
+     * A mask of BRIG_LAYER_BIT(): the layers that it can put on and read back. Any other is only the provider's word:
+     * it is off in the statement, and a sandbox that requires it is not made here.
+     */
     uint64_t protects;
-    void (*destroy)(struct provider *provider); /* boxes of a provider that can recover them live on */
+    void (*destroy)(struct provider *provider); /* Boxes of a provider that can recover them live on. */
     /* ---- the narrow form ---- */
-    /* One tool run. claim is valid for the call; its done follows unless this fails. BRIG_E_BUSY: may be tried again.
+    /*
+     * Runs one tool. claim is valid during the call; its done follows unless this fails. BRIG_E_BUSY: it may be tried
+     * again.
      */
     int (*run)(struct provider *provider, const struct child_claim *claim, void **ret_run, struct brig_err *err);
-    void (*cancel)(struct provider *provider, void *run); /* done follows with BRIG_CAUSE_CANCELLED */
+    void (*cancel)(struct provider *provider, void *run); /* done follows with BRIG_CAUSE_CANCELLED. */
     /* ---- the stream form ---- */
-    /* Checks everything first: on a negative return nothing was made. */
+    /* Checks everything first: if it fails, nothing was made. */
     int (*create)(struct provider *provider, const struct provider_spec *spec, const struct box_events *events,
                   struct box **ret, struct brig_err *err);
-    /* A new stream to a live box; the old one is dead from then on. fd: the callee takes it; -1 and err on failure. */
+    /*
+     * Makes a new stream to a live box; the old one is dead from then on. The callee owns fd; on failure it is -1 with
+     * err.
+     */
     int (*attach)(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx,
                   struct brig_err *err);
     int (*freeze)(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx,
-                  struct brig_err *err); /* err NULL: done */
+                  struct brig_err *err); /* err is NULL if it is done. */
     int (*stats)(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err),
                  void *ctx, struct brig_err *err);
-    void (*end)(struct box *box); /* kills it; `ended` follows. Idempotent */
+    void (*end)(struct box *box); /* Kills it; `ended` follows. A second call does nothing. */
     /*
-     * Boxes that live on from an earlier life of this process, once, before the first create. For each: found() fills
-     * in the events of the box it gives out, or returns false: then it is ended, and `ended` follows when nothing of it
-     * lives any more (which may be after done()). Then done().
+     * Lists the boxes that live on from an earlier life of this process; once, before the first create. For each,
+     * found() fills in the events of the box that it gets, or returns false: then the box is ended, and `ended` follows
+     * when nothing of it lives any more (which may be after done()). done() is called at the end.
      */
     int (*recover)(struct provider *provider,
                    bool (*found)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret),
                    void (*done)(void *ctx), void *ctx, struct brig_err *err);
-    int (*pool)(struct provider *provider, unsigned count, struct brig_err *err); /* keep so many ready */
-    /* With PROVIDER_GATE; NULL without. Its listeners again, with those of ports it did not have yet. NULL and
-     * err on failure. */
+    int (*pool)(struct provider *provider, unsigned count, struct brig_err *err); /* Keeps so many ready. */
+    /*
+     * Only with PROVIDER_GATE, else NULL. Gives its listeners again, with those of new ports; NULL and err on failure.
+     */
     int (*gate)(struct box *box, const struct provider_gate *want,
                 void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
                 struct brig_err *err);
-    /* memory, cpus, pids of a live box from now on (all three; the rest is not looked at): in force when done is
-     * called, with those that are. NULL if it cannot. */
+    /*
+     * Sets memory, cpus and pids of a live box (all three; the rest is not looked at). They are in force when done is
+     * called, which gets those that are. NULL if the provider cannot do this.
+     */
     int (*limits)(struct box *box, const struct brig_limits *limits,
                   void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
                   struct brig_err *err);
@@ -152,10 +170,10 @@ struct provider_ops {
 struct provider {
     const struct provider_ops *ops;
     struct loop *loop;
-    /* Called once when the provider itself is gone (the spawner died): every box has been ended() by then. */
+    /* Called once when the provider itself is gone (the spawner died). Every box has been ended() by then. */
     void (*gone)(void *ctx, const struct brig_err *why);
     void *ctx;
-    /* facts, for statements and `brig inspect` */
+    /* Facts, for statements and `brig inspect`: */
     unsigned rootless; /* 0 root, 1 one id, 2 subordinate ids */
     bool image_store;
 };
@@ -165,7 +183,7 @@ struct box {
     struct box_events events;
 };
 
-/* local/local.c: spawner_fd is the engine end of a spawner's socket (spawner/spawner_wire.h), not owned. */
+/* local/local.c: spawner_fd is the engine's end of a spawner's socket (spawner/spawner_wire.h); it is not owned. */
 int provider_local_create(struct loop *loop, int spawner_fd, struct provider **ret, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * providers.c: see providers.h. Names that are known and not built are in the list too, so that a wish for one is
- * answered with the reason, and not with "there is no such one".
+ * providers.c: the list of providers (providers.h). Names that are known and not built are in the list too, so that a
+ * request for one gets the reason, and not "there is no such one".
  */
 #include "provider/providers.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * providers.h: the one list of providers: their names, whether each can be used or why not, and its functions. Whoever
- * needs a sandbox (sandbox/) or a place for a tool run (run/step_place.c), and whoever shows the list (GET
- * /v1/providers), asks here. To add a provider: a folder beside local/ that fills in a struct provider_ops, and a call
- * of providers_add() at the start.
+ * providers.h: the one list of providers: their names, whether each can be used or why not, and its functions. The code
+ * that needs a sandbox (sandbox/) or a place for a tool run (run/step_place.c) asks here, and so does the code that
+ * shows the list (GET /v1/providers). To add a provider, write a folder beside local/ that fills in a struct
+ * provider_ops, and call providers_add() at the start.
  */
 #ifndef BRIG_PROVIDER_PROVIDERS_H
 #define BRIG_PROVIDER_PROVIDERS_H
@@ -16,18 +16,23 @@ struct config;
 struct json;
 struct providers;
 
-/* Knows all names; none of them can be used until it is added. */
+/* Knows all names. None of them can be used until it is added. */
 int providers_create(const struct config *config, struct providers **ret, struct brig_err *err) MUST_CHECK;
-void providers_destroy(struct providers *providers); /* and those that were added. Takes NULL */
-/* It can be used from now on, under its own name, in the place of one that could not. The list destroys it. */
+void providers_destroy(struct providers *providers); /* Destroys also those that were added. providers may be NULL. */
+/*
+ * The provider can be used from now on under its own name; it replaces an entry that could not be used. The list
+ * destroys it.
+ */
 int providers_add(struct providers *providers, struct provider *provider, struct brig_err *err) MUST_CHECK;
-/* BRIG_E_USAGE: there is no such name. BRIG_E_UNSUPPORTED: it cannot be used, and why. */
+/* BRIG_E_USAGE: there is no such name. BRIG_E_UNSUPPORTED: it cannot be used; the message says why. */
 int providers_find(const struct providers *providers, const char *name, struct provider **ret,
                    struct brig_err *err) MUST_CHECK;
-void providers_json(const struct providers *providers, struct json *json); /* [{name, enabled, why}] */
+void providers_json(const struct providers *providers, struct json *json); /* Writes [{name, enabled, why}]. */
 
-/* Whether it can make such a sandbox: BRIG_E_UNSUPPORTED names the first thing that it has not, or the first required
- * layer that it cannot put on. */
+/*
+ * Can it make such a sandbox? BRIG_E_UNSUPPORTED names the first thing that it does not have, or the first required
+ * layer that it cannot put on.
+ */
 int provider_fits(const struct provider_ops *ops, const struct provider_spec *spec, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cause.c: why a program ended (docs/RECEIPT.md, "Causes"): one judge for runs of the engine, processes in a sandbox
- * and tool calls. What is asked of whom before is the caller's business.
+ * cause.c: decides why a program ended (docs/RECEIPT.md, "Causes"). There is one judge for runs of the engine,
+ * processes in a sandbox and tool calls. The caller asks for the numbers before.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * receipt_json.c: a receipt as JSON, one shape for every run, also for those of the service (which add their own
- * members). Fields are added, never renamed; absent means not applicable.
+ * receipt_json.c: writes a receipt as JSON. All runs have one shape, also those of the service, which add their own
+ * members. Fields may be added but are never renamed; an absent field does not apply.
  */
 #include <inttypes.h>
 #include <stdio.h>

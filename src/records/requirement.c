@@ -79,8 +79,8 @@ static int check_bytes(const char *text, size_t max, struct brig_err *err)
         size_t n = utf8_sequence(text + i, len - i, &point);
         if (n == 0)
             return refuse(text, "not UTF-8", err);
-        if (utf8_is_control(point) || point == 0x2028 || point == 0x2029) /* Python's splitlines() ends a line there too
-                                                                           */
+        /* Python's splitlines() ends a line there too. */
+        if (utf8_is_control(point) || point == 0x2028 || point == 0x2029)
             return refuse(text, "has a control character", err);
         i += n;
     }

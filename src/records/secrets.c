@@ -176,12 +176,13 @@ void secrets_forget_org(struct secrets *secrets, const char *org)
 
 /* ---- changing ----------------------------------------------------------------------------------------- */
 
-/* A value that would be another header, another user, or no key pair, is refused while its owner still has it in hand.
+/*
+ * A value that would be another header, another user, or no key pair, is refused while its owner still has it at hand.
  */
 static int check_value(const struct broker_rule *rule, const uint8_t *value, size_t len, struct brig_err *err)
 {
-    if (len < BROKERED_MIN) /* shorter ones are in many an answer by chance, so that answers cannot be searched for them
-                             */
+    /* A shorter value stands in many answers by chance, so that answers cannot be searched for it. */
+    if (len < BROKERED_MIN)
         return err_usage(
             err, "value: a brokered secret has at least %u bytes; a shorter one could not be kept out of answers",
             BROKERED_MIN);

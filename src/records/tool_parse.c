@@ -221,7 +221,9 @@ static int parse_source(const struct json_value *json, struct tool *tool, struct
 
 /* ---- requirements, tags ------------------------------------------------------------------------------- */
 
-/* What no setting allows (control characters, a second line). Whether options and URLs are allowed is the run's to say.
+/*
+ * Refuses what no setting allows (control characters, a second line). The run decides whether options and URLs are
+ * allowed.
  */
 static int check_requirement(const struct requirement *requirement, const char *list, struct brig_err *err)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * approvals.c: runs that wait for a yes. An entry lives from approvals_ask() until its verdict was told, from the loop,
- * or its run is withdrawn. Its one timer is armed all the while: first for the end of the wait, and once somebody
- * decided for at once, so telling needs no memory that could be missing then. A decided entry is not shown and cannot
- * be decided again. Organisations have a bound each, so none fills the room of the others.
+ * approvals.c: runs that wait for an approval. An entry lives from approvals_ask() until the loop has called its owner
+ * with the verdict, or until its run is withdrawn. Its one timer is armed all the time: first for the end of the wait,
+ * and once somebody has decided for at once, so that no memory is needed then. A decided entry is not shown and cannot
+ * be decided again. Each organisation has a bound, so none fills the room of the others.
  */
 #include "run/approvals.h"
 

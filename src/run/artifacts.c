@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * artifacts.c: files that a run left under /workspace/out, as one tar per run below the state directory:
- * <organisation>/<run id>.tar. Fetched after the run was answered: the child has ended its program and waits to be
- * released. Bounded in bytes and time, and per organisation: whoever leaves more than ARTIFACTS_ORG_MAX loses the
- * oldest, since the store lives on the same disk; written under another name and renamed when it is whole. Whoever
- * reads one opens it by organisation and id, both checked to be plain names.
+ * artifacts.c: keeps the output files of runs, those under /workspace/out, as one tar per run below the state
+ * directory: <organisation>/<run id>.tar. They are fetched after the run was answered: the child has ended its program
+ * and waits to be released. Bytes and time are bounded, also per organisation: if an organisation has more than
+ * ARTIFACTS_ORG_MAX, its oldest are removed, because the store lies on the same disk. A tar is written under another
+ * name and renamed when it is whole. It is opened by organisation and id, and both are checked to be plain names.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -330,7 +330,7 @@ void artifacts_free(struct executor *executor)
         artifact_free(executor->artifacts);
 }
 
-/* Of whichever organisation: for the administrator of all. */
+/* Finds it in any organisation, for the administrator of all. */
 static int open_any(int state, const char *id)
 {
     int fd = openat(state, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

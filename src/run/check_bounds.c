@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_bounds.c: what a run may have: limits and wall clock (call over tool over configuration over settings), network
- * and secrets. A part of the step `check`: nothing is made here, and what the caller may not give is refused.
+ * check_bounds.c: checks what a run may have: limits and wall clock (the call wins over the tool, the tool over the
+ * configuration, the configuration over the settings), network and secrets. It is a part of the step `check`: nothing
+ * is made here, and what the caller may not give is refused.
  */
 #include <string.h>
 
@@ -136,8 +137,8 @@ static int guard_credentials(struct run *run, struct brig_err *err)
 }
 
 /*
- * An administrator's tool that gets the value of a secret runs as he wrote it: its caller does not say what is around
- * it, or where that may go.
+ * An administrator's tool that gets the value of a secret runs as the administrator wrote it: its caller does not
+ * decide what is around it, or where the value may go.
  */
 static int check_overrides(const struct run *run, struct brig_err *err)
 {

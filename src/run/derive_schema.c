@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * derive_schema.c: a tool's schema from its source: parsed, never run, and even that inside a child, for a parser can
- * be attacked too. What came of it is remembered by the hash of what was asked: a client that registers its tools at
- * every start costs one child per change.
+ * derive_schema.c: derives a tool's schema from its source. The source is parsed, never run, and even that inside a
+ * child, because a parser can be attacked too. The result is remembered by the hash of the request: a client that
+ * registers its tools at every start costs one child per change.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * environment.c: the environment of a run, in layers. What every run has is written down here: an allow-list, never the
- * daemon's own.
+ * environment.c: the environment of a run, in layers. The base that every run has stands here: an allow-list, never the
+ * daemon's own environment.
  *
  *     entries, sorted by (name, layer)    A base "x" | A runtime "y" | PATH base "..." | ...
  *                                                      ^ the last of a name wins

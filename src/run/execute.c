@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute.c: runs: made from a request, led through their steps, ended with a receipt.
+ * execute.c: makes a run from a request, leads it through its steps, and ends it with a receipt.
  *
  * Theory of operation. executor_run() takes over the arena of the request and advances: each step (step_*.c, in the
  * order of enum run_step) returns at once (0), or waits (1) for one callback that goes on with run_next(), or refuses.
  * With a child parked, everything up to the write of the request happens in that one call, without a timer; the next
- * thing is the answer. Nobody is called from within executor_run(): a refusal is told from the loop.
+ * thing is the answer. executor_run() never calls back: a refusal comes from the loop.
  *
  * The answer leads to the last two steps: step_result(), then step_receipt(), which tells the caller and frees the run.
  */
@@ -146,7 +146,7 @@ void run_next(struct run *run)
 
 /* ---- a request ------------------------------------------------------------------------------------------ */
 
-/* Of a tool that is not a row: its lists are its caller's, their strings the arena's. */
+/* For a tool that is not a row: its lists are its caller's, their strings the arena's. */
 static int copy_requirements(struct run *run, struct requirement **list, size_t n)
 {
     struct requirement *copy = arena_alloc(run->arena, n * sizeof **list);

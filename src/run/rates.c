@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rates.c: how often a tool was called of late. Exact: each window keeps the time of every call in it, in a ring that
- * grows to at most the limit.
+ * rates.c: counts how often a tool was called lately. It is exact: each window has the time of every call in it, in a
+ * ring that grows to at most the limit.
  *
  *     table of chains -> window {organisation, tool; ring of times, oldest first}
  *
- * Bounded: so many windows, so many times in all of them together, and of both an organisation has its share, so none
- * fills the room of the others; where one is full a call is refused, not let through uncounted. A window whose last
- * call has left it is forgotten: each call looks at a few chains, wherever the hand stands, so no timer is needed and
- * nothing of a tool that is gone stays. A refused call does not count.
+ * The number of windows and the number of times in all of them are bounded, and an organisation has a share of both, so
+ * none fills the room of the others. Where one is full a call is refused, not let through uncounted. A window whose
+ * last call has left it is forgotten: each call looks at the next few chains, so no timer is needed and nothing of a
+ * removed tool stays. A refused call does not count.
  */
 #include "run/rates.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reuse.c: runs in a sandbox that is not a parked child's: one that the caller names (`sandbox_id`), one that lives on
- * between runs (`reuse: agent | fingerprint`), and one made for a single run whose brokered secrets must be known when
- * it is made. In each the run is a new process with the same protocol.
+ * reuse.c: places runs in a sandbox that is not a parked child's: one that the caller names (`sandbox_id`), one that
+ * lives on between runs (`reuse: agent | fingerprint`), and one made for a single run whose brokered secrets must be
+ * known when it is made. In each the run is a new process with the same protocol.
  *
  * A sandbox that lives on has a mark in its row (sbox_spec.reuse), which no request can set: a hash of what its runs
  * have in common, which is the key that made it, the agent or the fingerprint, whose source runs there, and the network
- * and secrets that it was given. So nobody can put one of his own in its place, and no run finds more in it than it
+ * and secrets that it was given. So nobody can replace it by one of their own, and no run finds more in it than it
  * could have asked for. Its metadata is for people. It ends when the configuration changes (executor_retire()), or when
  * a run finds it with another fingerprint. Runs that come while it is being made wait for it.
  */
@@ -224,8 +224,8 @@ static void on_look(struct loop_timer *timer)
 }
 
 /*
- * Whose source it is that runs there, if it is not the caller's: what a user key's tool leaves in a sandbox (a module,
- * a process) is not put beside the runs of others. Administrators answer for theirs to everybody.
+ * Says whose source runs there, if it is not the caller's: what a user key's tool leaves in a sandbox (a module, a
+ * process) is not put beside the runs of others. Administrators are responsible for theirs to everybody.
  */
 static const char *stranger(const struct run *run)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_audit.c: one event per run: what was run (name, version, SHA-256 and size of source, arguments and result),
- * for how long it was allowed to, by whom, and how it ended; or why it was refused. The texts themselves only with
- * `[audit] payloads`, without secrets, and cut.
+ * run_audit.c: writes one event per run: what was run (name, version, SHA-256 and size of source, arguments and
+ * result), for how long it was allowed to run, by whom, and how it ended; or why it was refused. The texts themselves
+ * are only there with `[audit] payloads`, without secrets, and cut.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -59,7 +59,10 @@ static void describe(struct run *run, struct buf *out)
     uint8_t sum[SHA256_SIZE] = {0};
     const struct outcome *o = run->outcome;
 
-    /* The source is what a tool is: its whole hash. Of the others the first half of it tells two apart. */
+    /*
+     * The source identifies a tool, so it has its whole hash. For the others the first half is enough to distinguish
+     * two.
+     */
     if (run->tool.source && crypto_sha256(run->tool.source, run->tool.source_len, sum) == 0)
         crypto_hex(sum, sizeof sum, whole);
     else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runtime_frame.c: what goes down a child's channel and what comes back, as JSON in frames. The answer comes from a
- * process that has run somebody's code: it counts only with the code of this run's key over exactly these bytes,
+ * runtime_frame.c: writes the request for a child's channel and reads the answer, as JSON in frames. The answer comes
+ * from a process that has run somebody's code: it counts only with the code of this run's key over exactly these bytes,
  * compared in constant time before anything of it is parsed, and every member must have its type.
  *
  * The result is handed out as the bytes that came, not as a tree: integers past 64 bits and the digits of a number

@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scrub.c: known values out of a stream of bytes.
+ * scrub.c: removes known values from a stream of bytes.
  *
- * Theory of operation. Every value is looked for in all the forms a program writes by accident: as it is, escaped as
- * in a JSON or Python string, percent-encoded,
- * hexadecimal, and base64, of which the letters depend on what stands before the value, so at each of the three
- * alignments (the letters that share bits
- * with a neighbour are left out; one or two letters may remain, which tell at most a byte). All forms are the words
- * of one automaton (Aho and Corasick): a trie in which
- * every node knows the longest proper suffix of itself that is a node too.
+ * Theory of operation. Every value is looked for in all forms that a program writes by accident: as it is, escaped as
+ * in a JSON or Python string, percent-encoded, hexadecimal, and base64. The letters of base64 depend on what stands
+ * before the value, so it is looked for at each of the three alignments; the letters that share bits with a neighbour
+ * are left out, and one or two letters may remain, which tell at most a byte. All forms are the words of one automaton
+ * (Aho and Corasick): a trie in which every node knows the longest proper suffix of itself that is a node too.
  *
- *     held:  . . . . a b c d e f | next byte        node = the longest suffix of what was read that is the beginning
- *            of a word; its depth says where
- *                    ^start                          that suffix began, so what lies before it is no part of any word
- *                                                    and can go out
+ *     held:  . . . . a b c d e f | next byte
+ *                    ^start
  *
- * Matches that overlap or touch a word under way are one: it goes out as one "[secret]" when no word that began
- * before its end can become longer. What is
- * held is never more than the longest words that overlap.
+ * The node is the longest suffix of what was read that is the beginning of a word. Its depth says where that suffix
+ * began, so what lies before it is no part of any word and can be passed on.
  *
- * This keeps accidents from leaking. A program that wants to tell a secret can (it can print it backwards); brokered
+ * Matches that overlap, or that touch a word under way, are one: it becomes one "[secret]" when no word that began
+ * before its end can become longer. What is held is never more than the longest words that overlap.
+ *
+ * This keeps accidents from leaking. A program that wants to reveal a secret can (it can print it backwards); brokered
  * secrets (docs/SECRETS.md) are for that.
  */
 #include "run/scrub.h"

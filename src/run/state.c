@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state.c: what a tool did to an agent's state. The tool has had a copy; what it gives back is a wish. Only values of
- * blocks that were there may differ, and only within their limits; whatever else differs refuses the whole of it, so
- * that a tool can neither add a block, raise a limit nor touch keys it has no business with. The state that is kept is
- * made from the one before, never from what came back.
+ * state.c: applies what a tool did to an agent's state. The tool has had a copy; what it gives back is only a wish.
+ * Only values of existing blocks may differ, and only within their limits. Any other difference refuses all of it, so
+ * that a tool can neither add a block, raise a limit nor touch other keys. The new state is made from the one before,
+ * never from what came back.
  */
 #include "run/state.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_check.c: the first step: what is asked before anything is made. Is it allowed, too often, are its arguments
- * right, may it have its limits, network, secrets and variables (check_bounds.c), and does somebody have to say yes.
- * Each question fails closed.
+ * step_check.c: the first step checks everything before anything is made: whether the run is allowed, whether the tool
+ * was called too often, whether its arguments are right, whether it may have its limits, network, secrets and variables
+ * (check_bounds.c), and whether somebody must approve it. Each question fails closed.
  */
 #include <inttypes.h>
 #include <stdio.h>

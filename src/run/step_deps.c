@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_deps.c: the third step: what the run finds installed: the organisation's local configuration with its
+ * step_deps.c: the third step finds what is installed for the run: the organisation's local configuration with its
  * fingerprint, its directory and that directory's requirements.txt, and the dependency set of all packages that tool
  * and configuration name.
  *
@@ -153,7 +153,7 @@ static int add(struct run *run, const char **list, size_t *n, const char *name, 
     return 0;
 }
 
-/* Of a configuration: [{name, version}] or ["name==1"]. */
+/* Adds the requirements of a configuration: [{name, version}] or ["name==1"]. */
 static int add_json(struct run *run, const struct json_value *list, const char **out, size_t *n, bool npm)
 {
     int r = 0;

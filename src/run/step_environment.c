@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_environment.c: the second step: the environment of a run, put together from everything that has a say, and the
- * automaton that keeps its secrets out of what the run says. Variables of the call and the forced ids are added while
- * the request is there; the rest is looked up when it is due, so that a run that waited for an approval has today's.
+ * step_environment.c: the second step puts the environment of a run together from all of its sources, and makes the
+ * automaton that keeps its secrets out of the output. Variables of the call and the forced ids are added while the
+ * request is there; the rest is looked up when it is due, so that a run that waited for an approval has today's.
  */
 #include <stdio.h>
 #include <string.h>
@@ -115,8 +115,8 @@ static int make_scrub(struct run *run, struct brig_err *err)
 
 /*
  * User keys write the variables of configurations and agents: they could tell a tool where to send the value that it
- * was given, or a shell what to run before it (BASH_ENV). So they stay out of a run that has what a user key could not
- * have given it: a value, a private range, a sandbox that holds such a thing.
+ * has, or a shell what to run before it (BASH_ENV). So they stay out of a run that has what a user key could not have
+ * given it: a value, a private range, a sandbox that holds such a thing.
  */
 static bool runs_alone(const struct run *run)
 {
@@ -169,8 +169,9 @@ static void on_credentials(void *ctx, const struct json_value *vars, const struc
 }
 
 /*
- * Whose credentials to ask for. By the tool's name only where no user key says what is called that, or what runs beside
- * it: an administrator registered the tool, and an administrator runs it or it is guarded (guard_credentials()).
+ * Decides whose credentials to ask for. The tool's name is used only if no user key decides what has that name, or what
+ * runs beside it: an administrator registered the tool, and an administrator runs it or it is guarded
+ * (guard_credentials()).
  */
 static const char *credentials_of(const struct run *run)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_place.c: the fourth step: who runs it, and where. The order is: what the call wishes, what the tool wishes, what
- * the organisation wishes, then E2B where it is enabled, then local; each once. `fallback: none` (of the call, the
- * tool, or `[tools] fallback`) leaves only the first. The list of providers (provider/providers.h) says who can be
- * used; one of the stream form gives a parked child or a live sandbox (reuse.c), one of the narrow form needs nothing
- * before the request is sent.
+ * step_place.c: the fourth step decides which provider runs it, and where. The order is: what the call wishes, what the
+ * tool wishes, what the organisation wishes, then E2B where it is enabled, then local; each once. `fallback: none` (of
+ * the call, the tool, or `[tools] fallback`) leaves only the first. The list of providers (provider/providers.h) says
+ * who can be used; one of the stream form gives a parked child or a live sandbox (reuse.c), one of the narrow form
+ * needs nothing before the request is sent.
  *
  * The started boundary: a failure before the request was sent is, when it may pass (BRIG_E_BUSY, or a child that died
  * before it began), tried twice more with a pause, and then it is the next provider's turn; once the request was sent

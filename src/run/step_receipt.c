@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_receipt.c: the last step: the receipt of a run of a tool or of code, by the same writer as every other run's;
- * and its row in the store. The row is written when the run is over and not waited for; only a run in the background
- * has one before, so that it can be asked about, and so that a restart closes it as host-error. Values of variables are
- * in neither.
+ * step_receipt.c: the last step writes the receipt of a run of a tool or of code, with the same writer as for every
+ * other run, and its row in the store. The row is written when the run is over and not waited for; only a run in the
+ * background has one before, so that it can be asked about, and so that a restart closes it as host-error. Values of
+ * variables are in neither.
  */
 #include <stdio.h>
 #include <string.h>

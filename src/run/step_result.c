@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_result.c: the sixth step: what a run came to. An answer counts only when the run ended with it; everything else
- * (a time-out, a kill, an exit without a word) is an error with a type and a sentence, in the words that users of Letta
- * know. Then the agent's state, then secrets are taken out, then the result is cut: in this order, so that nothing that
- * was cut in two escapes.
+ * step_result.c: the sixth step makes the result of a run. An answer counts only if the run ended with it; everything
+ * else (a time-out, a kill, an exit without an answer) is an error with a type and a sentence that users of Letta know.
+ * Then the agent's state is applied, secrets are removed, and the result is cut: in this order, so that no part of a
+ * secret escapes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -340,8 +340,8 @@ static int judge(struct run *run, const struct child_done *done)
     struct outcome *o = run->outcome;
     const char *text = done->answer;
 
-    if (text && run->agent_version && run->collect) { /* the files outlive the child's done: the state is stored first
-                                                       */
+    /* The files outlive the child's done, because the state is stored first. */
+    if (text && run->agent_version && run->collect) {
         text = arena_copy(run->arena, text, done->answer_len);
         if (!text)
             return -ENOMEM;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_send.c: the fifth step: the request of the run as one frame, given to whoever has it: a parked child, a new
- * process in a sandbox that lives on, or a provider of the narrow form. All take the same claim, and all answer with
- * the same done.
+ * step_send.c: the fifth step sends the request of the run as one frame to its place: a parked child, a new process in
+ * a sandbox that lives on, or a provider of the narrow form. All take the same claim, and all answer with the same
+ * done.
  */
 #include <stdio.h>
 #include <string.h>

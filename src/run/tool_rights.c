@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_rights.c: who may change a tool, and what it may ask for (registry.h). The verdict is about who wrote the row,
- * not about who runs it: a tool that a user key wrote stays a user key's tool when an administrator runs it, and a tool
- * that carries a policy cannot be replaced by those whom the policy is to bind.
+ * tool_rights.c: decides who may change a tool, and what it may ask for (registry.h). The verdict is about who wrote
+ * the row, not about who runs it: a tool that a user key wrote stays a user key's tool when an administrator runs it,
+ * and a tool with a policy cannot be replaced by the keys that the policy must bind.
  */
 #include "run/tool_rights.h"
 

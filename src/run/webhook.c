@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * webhook.c: one POST per (organisation, tool, agent) and cache time, through libcurl's multi interface on our loop.
+ * webhook.c: asks the credential webhook, with one POST per (organisation, tool, agent) and cache time, through
+ * libcurl's multi interface on our loop.
  *
  * A call is FLYING (libcurl has it), RESTING (between two attempts) or TOLD from a timer (an answer from the cache,
  * never from within). Answers are in wiping memory, here and in the cache, and no part of one is ever in a message. A

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * access.c: who may use a sandbox of an organisation, and who may change what bounds it.
+ * access.c: decides who may use a sandbox of an organisation, and who may change what bounds it.
  *
- * A sandbox can hold what only an administrator may give: a directory of the host, the value of a secret, a way into
- * a private network. Whoever can run a program in it, or read its files, has all of that. So a caller may use a
- * sandbox only if the same caller could have created it: the weaker of maker and user decides. A sandbox without
- * such gifts is open to every key of its organisation. One that was made for runs (of run/reuse.c, or for a single
- * run) holds what those runs were given, variables and files: it is its maker's, and administrators'.
+ * A sandbox can hold what only an administrator may give: a directory of the host, the value of a secret, a way into a
+ * private network. A caller who can run a program in it, or read its files, has all of that. So a caller may use a
+ * sandbox only if the same caller could have created it: the weaker of maker and user decides. A sandbox without such
+ * gifts is open to every key of its organisation. A sandbox that was made for runs (by run/reuse.c, or for a single
+ * run) holds what those runs got, variables and files: only its maker and administrators may use it.
  */
 #include "sandbox/private.h"
 

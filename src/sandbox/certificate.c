@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * certificate.c: the death certificate of a sandbox: who or what ended it, when, why, and what it had used. It is
- * written in one transaction with the removal of the sandbox's row, so there is always exactly one of the two.
+ * certificate.c: writes the death certificate of a sandbox: who or what ended it, when, why, and what it had used. It
+ * is written in one transaction with the removal of the sandbox's row, so there is always exactly one of the two.
  *
- * When the store cannot (no space), the certificate is kept here and tried again; after a crash in between, the row
- * that is still there makes the next start write one.
+ * If the store cannot write it (no space), the certificate waits here and is tried again; after a crash in between, the
+ * row that is still there makes the next start write one.
  */
 #include "receipt/receipt.h"
 #include "sandbox/private.h"

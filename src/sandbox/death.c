@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * death.c: how a sandbox ends, asked or unasked. All ways lead through the provider's `ended`: nothing is forgotten
- * while a box may still be there.
+ * death.c: ends a sandbox, asked or unasked. All ways lead through the provider's `ended`: nothing is forgotten while a
+ * box may still be there.
  *
  *     asked:    STOPPING -> provider->end() -> ended -> certificate committed -> ENDED, forgotten
- *     unasked:  ended -> STOPPING -> certificate ...            or, with on_death: recreate, ended -> CREATING -> a new
- * box
+ *     unasked:  ended -> STOPPING -> certificate ...
+ *               or, with on_death: recreate, ended -> CREATING -> a new box
  *
- * A link that goes while the box lives means that brig-init is broken or has been taken over; pid 1 dying looks the
- * same for a moment. So the provider has GRACE to say what happened, and then the box is ended.
+ * If a link ends while the box lives, brig-init is broken or has been taken over; the death of pid 1 looks the same for
+ * a moment. So the provider has GRACE to say what happened, and then the box is ended.
  */
 #include "sandbox/private.h"
 #include "sandbox/processes.h"

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * early.c: the first output of a new process is not lost while its reader is still on the way. Between the answer to a
- * start and the client's attach a program can write far more than a ring holds; so brigd attaches with the START
- * itself, and keeps what comes without giving it back: after a window (1 MiB per stream) the program is held by its
- * pipe.
+ * early.c: keeps the first output of a new process while its reader is still on the way. Between the answer to a start
+ * and the client's attach, a program can write far more than a ring holds. So brigd attaches with the START itself, and
+ * keeps what comes without giving it back: after a window (1 MiB per stream) the program is held by its pipe.
  *
- * The first reader that asks for everything takes the call over, with what was kept; when none has come after EARLY_NS
- * it is given up, and the ring is what there is. At most EARLY_MAX at a time: past that a process starts without, as
- * one does whose caller chose the size of its ring.
+ * The first reader that asks for everything takes the call over with the kept output. If none has come after EARLY_NS,
+ * it is given up, and only the ring is left. There are at most EARLY_MAX at a time: past that a process starts without
+ * it, as does a process whose caller chose the size of its ring.
  */
 #include "sandbox/processes.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * idempotency.c: the same create twice is one sandbox. A key belongs to the API key that sent it: the same text of
- * another one is another key, so that nobody is answered with a sandbox that somebody else has put there. It is
+ * idempotency.c: the same create twice is one sandbox. An idempotency key belongs to the API key that sent it: the same
+ * text from another API key is another key, so that nobody gets a sandbox that somebody else has put there. It is
  * remembered for 24 hours, here and in the store (so also over a restart), with a fingerprint of the request: the same
  * key with another request is a conflict, not a second sandbox.
  *
- * An organisation has a share of the table (base/share.h): one that makes more forgets its own oldest only.
+ * An organisation has a share of the table (base/share.h): if it makes more, only its own oldest are forgotten.
  *
  * While the first create still runs, those who repeat it wait for its answer, at most IDEM_WAITS of them. A create that
  * failed leaves nothing: the next attempt is a first one.
@@ -339,9 +339,9 @@ static int on_row(void *ctx, const struct store_idempotency *row)
     struct idem *idem = id && id->type == JSON_STRING
                             ? add(manager, row->org_id, row->key, row->fingerprint, row->created_at_ns)
                             : NULL;
+    /* An id that is too long becomes no id, so it is not found. */
     if (idem)
-        (void)!str_copy(idem->sandbox_id, sizeof idem->sandbox_id, id->string); /* too long: no id, so it is not found
-                                                                                 */
+        (void)!str_copy(idem->sandbox_id, sizeof idem->sandbox_id, id->string);
     json_doc_free(doc);
     return 0;
 }

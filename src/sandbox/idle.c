@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * idle.c: sandboxes that have lived long enough, or that nobody has used for long enough.
+ * idle.c: ends or pauses sandboxes that have lived long enough, or that nobody has used for long enough.
  *
  * Deadlines are CLOCK_BOOTTIME, so that a suspended machine does not lend time and a changed wall clock takes none. The
  * loop's timers are monotonic: after a suspend they are late, and the pass every cleanup_interval finds what they
- * missed. Being used only notes the time; the timer that finds it later than expected arms itself again.
+ * missed. A use only notes the time; if the timer finds that it was later than expected, it arms itself again.
  */
 #include "sandbox/private.h"
 

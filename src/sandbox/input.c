@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input.c: writers to a process's stdin. They share one INPUT call per process: a writer that leaves without closing
+ * input.c: writers to a process's stdin. They share one INPUT call per process. A writer that leaves without closing
  * stdin must not take back bytes that are on their way, so the call lives as long as the process reads. The end of
- * stdin is said once, and for all.
+ * stdin is sent once for all.
  */
 #include "base/list.h"
 #include "sandbox/processes.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kept.c: output that brigd keeps in its own memory until it is an answer, and how much of it an organisation may have.
+ * kept.c: counts the output that brigd keeps in its own memory until it is an answer, and bounds it per organisation.
  * One command has its limit; this bounds the sum, by the rule of base/share.h: KEPT_POOL for all, half of it for one
  * organisation alone. What does not fit is not kept, and the receipt says that the stream was cut, as it does for
- * limits.output. The programs go on: nobody is held up by another command of the same organisation.
+ * limits.output. The programs go on: a command never waits for another command of the same organisation.
  */
 #include "base/share.h"
 #include "sandbox/private.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list.c: a sandbox that outlived the last brigd is asked what runs in it. Three sources are brought together: the
- * store's open runs (what we had started), brig-init's list (what is there), and from then on its answers.
+ * list.c: asks a sandbox that outlived the last brigd what runs in it. Three sources are brought together: the store's
+ * open runs (what we had started), brig-init's list (what is there), and from then on its answers.
  *
  *     in both, running       followed again, with its old number, run id and deadline
  *     in both, ended         judged and closed as if we had been there
  *     only in the store      brig-init does not know it: closed as host-error
- *     only in the list       running: followed as a new run (its row was lost in the crash); ended: its output can
- * still be read
+ *     only in the list       running: followed as a new run (its row was lost in the crash);
+ *                            ended: its output can still be read
  */
 #include "sandbox/processes.h"
 

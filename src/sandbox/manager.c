@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manager.c: the sandboxes this daemon has, found by id or name, newest first; made and destroyed as a whole. What
- * happens to one of them is in sbox_create.c, sbox_lifecycle.c, death.c and idle.c.
+ * manager.c: the table of this daemon's sandboxes, which are found by id or name, newest first. sbox_create.c,
+ * sbox_lifecycle.c, death.c and idle.c have what happens to one of them.
  *
  * Invariant: every sbox is in the list; in the table of ids from the moment it has one; in that of names if it has a
  * name. It leaves all three in sbox_forget().
@@ -162,8 +162,8 @@ struct sbox *manager_find(struct manager *manager, const struct caller *caller, 
         return NULL;
     }
     /*
-     * A name is looked for in the caller's own organisation only: another one could have given it to a sandbox of its
-     * own.
+     * A name is looked for in the caller's own organisation only, because another one could have given it to a sandbox
+     * of its own.
      */
     sbox = id[0] ? sbox_by_name(manager, caller->org_id, id) : NULL;
     return sbox && sbox->spec.service && !caller->socket ? NULL : sbox;

@@ -43,7 +43,7 @@ const char *sbox_state_name(enum sbox_state state);
 enum sbox_on_timeout { SBOX_TIMEOUT_KILL, SBOX_TIMEOUT_PAUSE };
 enum sbox_on_death { SBOX_DEATH_NONE, SBOX_DEATH_RECREATE };
 
-/* A pair of strings; lists end where n says. */
+/* A pair of strings. Lists have a length. */
 struct sbox_pair {
     const char *name, *value;
 };
@@ -54,67 +54,73 @@ struct sbox_secret {
     bool expose;
 };
 
-struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JSON (sbox_spec.c), with its own memory */
+/* What a create asks for. sbox_spec_parse() makes it from JSON (sbox_spec.c), with its own memory. */
+struct sbox_spec {
     char template_name[128]; /* "host", ... */
-    /* [A-Za-z0-9][A-Za-z0-9_.-]{0,62}; reserved: "brig", "host", prefixes "brig-", "run-", "sandbox-", "org-", "key-"
+    /*
+     * [A-Za-z0-9][A-Za-z0-9_.-]{0,62}. Reserved are "brig", "host" and the prefixes "brig-", "run-", "sandbox-",
+     * "org-", "key-".
      */
     char name[64];
     bool writable_root;
     struct sbox_pair *metadata, *env;
-    size_t n_metadata, n_env;  /* at most 64, 4096 bytes each side; env 1024 */
-    struct brig_limits limits; /* as asked, defaults of [sandbox] filled in */
+    size_t n_metadata, n_env;  /* At most 64 with 4096 bytes on each side; env 1024. */
+    struct brig_limits limits; /* As asked, with the defaults of [sandbox] filled in. */
     uint64_t require;
     enum brig_profile profile;
     char workdir[4096];
-    char user[64]; /* "user" (default) or "root": of the sandbox's own, without privileges; for now only "user" */
+    char user[64]; /* "user" (default) or "root" of the sandbox's own, without privileges; for now only "user". */
     struct brig_bind *binds;
     size_t n_binds;
-    uint64_t timeout_ms, idle_timeout_ms; /* 0: none */
+    uint64_t timeout_ms, idle_timeout_ms; /* 0 means none. */
     enum sbox_on_timeout on_timeout;
     enum sbox_on_death on_death;
-    bool idle_ignores_processes; /* idle_policy "requests": running processes do not keep it */
-    bool confine;                /* files only below workdir */
-    char *network;               /* as asked, JSON: a policy's name or a policy. Of its own memory */
+    bool idle_ignores_processes; /* idle_policy "requests": running processes do not keep it from being idle. */
+    bool confine;                /* Files only below workdir. */
+    char *network;               /* As asked, in JSON: a policy's name or a policy. It has its own memory. */
     struct sbox_secret *secrets;
-    size_t n_secrets; /* at most SLOT_SECRETS_MAX */
-    bool internal;    /* of child.c: no list, event, metric or quota of sandboxes knows it; max_runs does */
-    /* the service works in it, for an organisation: nobody but the socket's administrator finds it or sees it in a list
-     */
+    size_t n_secrets; /* At most SLOT_SECRETS_MAX. */
+    bool internal;    /* For child.c: no list, event, metric or quota of sandboxes counts it; max_runs does. */
+    /* The service works in it for an organisation: only the socket's administrator finds it or sees it in a list. */
     bool service;
-    /* With internal: its gate is made for more than its first policy names (enum gate_shape) */
+    /* With internal: its gate is made for more than its first policy names (enum gate_shape). */
     bool any_port, proxy_port;
-    bool trust;         /* with internal: a CA bundle of its own */
-    const char *zygote; /* with internal: struct provider_spec; of `memory` */
-    /* of run/reuse.c: what its runs have in common; "" for all others. No request can set it */
+    bool trust;         /* With internal: a CA bundle of its own. */
+    const char *zygote; /* With internal: as in struct provider_spec; it points into `memory`. */
+    /* For run/reuse.c: what its runs have in common; "" for all others. No request can set it. */
     char reuse[40];
-    char reuse_config[80]; /* with reuse: the configuration it was made under */
-    bool ephemeral;        /* of one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash */
-    char *memory;          /* owns the strings */
-    char note[256];        /* e.g. python:3.12 given by host's python 3.11 */
+    char reuse_config[80]; /* With reuse: the configuration under which it was made. */
+    bool ephemeral;        /* For one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash. */
+    char *memory;          /* It owns the strings. */
+    char note[256];        /* For example: python:3.12 was asked for and the host has python 3.11. */
 };
-/* Unknown keys, wrong types, values out of range: BRIG_E_USAGE with one line that names the key and the rule. binds:
- * administrators only (BRIG_E_FORBIDDEN). */
+/*
+ * Unknown keys, wrong types and values out of range are BRIG_E_USAGE with one line that names the key and the rule.
+ * binds are for administrators only (BRIG_E_FORBIDDEN).
+ */
 struct json_value;
 int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller,
                     struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
 void sbox_spec_done(struct sbox_spec *spec);
-/* Whether there is such a template, and the caller may name it: paths are for administrators. */
+/* Is there such a template, and may the caller name it? Paths are for administrators. */
 int sbox_template_check(const char *name, const struct config *config, const struct caller *caller,
                         struct brig_err *err) MUST_CHECK;
-/* Of a request: what it binds must lie in a directory that the administrator named (BRIG_BIND_ROOTS), not in one of
- * those that the spawner lets this service bind for runs. BRIG_E_REFUSED. */
+/*
+ * Checks a request: what it binds must lie in a directory that the administrator named (BRIG_BIND_ROOTS), not in one of
+ * those that the spawner lets this service bind for runs. BRIG_E_REFUSED.
+ */
 int sbox_spec_check_binds(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
 
-/* A sandbox. Its inside is this room's (private.h); what others may know of it: */
+/* A sandbox. Only this room knows its members (private.h); others ask by these functions: */
 struct sbox;
-const char *sbox_id(const struct sbox *sbox); /* "" until the provider has chosen it */
+const char *sbox_id(const struct sbox *sbox); /* "" until the provider has chosen it. */
 const char *sbox_org(const struct sbox *sbox);
 enum sbox_state sbox_state(const struct sbox *sbox);
-int64_t sbox_created(const struct sbox *sbox); /* wall clock, ns */
+int64_t sbox_created(const struct sbox *sbox); /* Wall clock, in ns. */
 const struct sbox_spec *sbox_spec(const struct sbox *sbox);
-const struct brig_limits *sbox_limits(const struct sbox *sbox); /* as enforced */
-unsigned sbox_processes(const struct sbox *sbox);               /* running */
-struct link *sbox_link(const struct sbox *sbox);                /* NULL unless it can be talked to (running) */
+const struct brig_limits *sbox_limits(const struct sbox *sbox); /* As they are enforced. */
+unsigned sbox_processes(const struct sbox *sbox);               /* The running ones. */
+struct link *sbox_link(const struct sbox *sbox);                /* NULL unless it is running and can be reached. */
 
 struct manager_options {
     struct loop *loop;
@@ -122,93 +128,107 @@ struct manager_options {
     struct store *store;
     struct audit *audit;
     const struct config *config;
-    struct suspicion *suspicion; /* failed runs are noted there; NULL: not at all */
-    struct policies *policies;   /* these two outlive it; NULL: only the network `none`, and no secrets */
+    struct suspicion *suspicion; /* Failed runs are noted there; NULL: not at all. */
+    struct policies *policies;   /* These two outlive it. NULL: only the network `none`, and no secrets. */
     struct secrets *secrets;
 };
-/* Loads the store, recovers live boxes from the provider, ends orphans, writes certificates for those that are gone;
- * then ready(). */
-/* destroy tells nobody anything; the provider and the store are closed after it. */
+/*
+ * Loads the store, recovers live boxes from the provider, ends orphans, writes certificates for those that are gone,
+ * and then calls ready().
+ */
+/* manager_destroy() calls nobody; the provider and the store are closed after it. */
 int manager_create(const struct manager_options *options, void (*ready)(void *ctx), void *ctx, struct manager **ret,
                    struct brig_err *err) MUST_CHECK;
 void manager_destroy(struct manager *manager);
-/* It is ready, and every orphan is gone: no program of an earlier life runs that this manager does not know. */
+/* It is ready and every orphan is gone: no program of an earlier life runs that this manager does not know. */
 bool manager_is_settled(const struct manager *manager);
 void manager_configure(struct manager *manager, const struct config *config);
 
-/* err NULL: done; sbox may be NULL on failure */
+/* err is NULL if it is done; sbox may be NULL on failure. */
 typedef void sbox_done_fn(void *ctx, struct sbox *sbox, const struct brig_err *err);
 
-/* idempotency_key may be NULL; fingerprint: of the request. done comes after the store's commit. */
+/* idempotency_key may be NULL. fingerprint is that of the request. done comes after the store's commit. */
 int manager_create_sandbox(struct manager *manager, const struct caller *caller,
                            struct sbox_spec *spec /* taken over */, const char *idempotency_key,
                            const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx,
                            struct brig_err *err) MUST_CHECK;
 /*
- * NULL when there is none, or it is another organisation's (then an audit event was written). The socket's
- * administrator finds those of all organisations by id.
+ * Returns NULL if there is none, or if it belongs to another organisation (then an audit event was written). The
+ * socket's administrator finds those of all organisations by id.
  */
-struct sbox *manager_find(struct manager *manager, const struct caller *caller, const char *id); /* id or name */
-struct sbox *sbox_by_id(struct manager *manager, const char *id); /* whoever asks: for one that the service made */
-/* Made by this key in this organisation with this mark (sbox_spec.reuse), whatever state it is in; or NULL. */
+struct sbox *manager_find(struct manager *manager, const struct caller *caller, const char *id); /* By id or name. */
+/* For every caller: finds one that the service made. */
+struct sbox *sbox_by_id(struct manager *manager, const char *id);
+/* Finds one that this key made in this organisation with this mark (sbox_spec.reuse), in any state; or NULL. */
 struct sbox *sbox_by_reuse(struct manager *manager, const struct caller *caller, const char *mark);
-/* BRIG_E_CONFLICT unless it runs and can be talked to. */
+/* BRIG_E_CONFLICT unless it runs and can be reached. */
 int sbox_usable(const struct sbox *sbox, struct brig_err *err) MUST_CHECK;
 /*
- * Whether the caller may run programs in it, read its files or end it: only who could have created it.
+ * May the caller run programs in it, read its files or end it? Only a caller who could have created it may.
  * BRIG_E_FORBIDDEN.
  */
 int sbox_check_use(const struct sbox *sbox, const struct caller *caller, struct brig_err *err) MUST_CHECK;
-/* Whether it holds what only an administrator may give. What is said in it is then for administrators and for the key
- * that ran it: caller_reads() is how a receipt names those (receipt_service.readers). */
+/*
+ * Does it hold what only an administrator may give? Then its receipts are for administrators and for the key that ran
+ * it; caller_reads() is how a receipt names those (receipt_service.readers).
+ */
 bool sbox_is_gifted(const struct sbox *sbox);
 const char *caller_reads(const struct caller *caller);
 /*
- * Whether the caller may change its network: an administrator, or any key where no administrator made it.
- * BRIG_E_FORBIDDEN.
+ * May the caller change its network? An administrator may, and any key if no administrator made it. BRIG_E_FORBIDDEN.
  */
 int sbox_check_change(const struct sbox *sbox, const struct caller *caller, struct brig_err *err) MUST_CHECK;
-/* newest first; the caller filters by organisation */
+/* The newest is first; the caller filters by organisation. */
 struct sbox *manager_first(struct manager *manager);
-struct sbox *sbox_next(const struct sbox *sbox); /* the one that was made before it; or NULL */
+struct sbox *sbox_next(const struct sbox *sbox); /* The one that was made before it, or NULL. */
 
 int sbox_pause(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx,
                struct brig_err *err) MUST_CHECK;
 int sbox_resume(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx,
                 struct brig_err *err) MUST_CHECK;
-/* why: "deleted", "stopped", "timeout", "idle", "shutdown"... for the certificate. done after it is gone and the
- * certificate committed. */
+/*
+ * why is "deleted", "stopped", "timeout", "idle", "shutdown"... for the certificate. done comes after it is gone and
+ * the certificate is committed.
+ */
 int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sbox_done_fn *done, void *ctx,
              struct brig_err *err) MUST_CHECK;
-/* timeout_ms: UINT64_MAX leaves it, 0 takes it away; else counted from now. metadata: NULL leaves it. */
+/* timeout_ms: UINT64_MAX leaves it, 0 removes it; else it is counted from now. metadata: NULL leaves it. */
 int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout_ms, const struct sbox_pair *metadata,
                 size_t n_metadata, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* Another policy from now on: versioned, at once, for open connections too. One that was created without a network
- * stays without. */
+/*
+ * Sets another policy: versioned, at once, for open connections too. A sandbox that was created without a network stays
+ * without.
+ */
 int sbox_set_network(struct sbox *sbox, const struct caller *caller, const struct json_value *network,
                      sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* Counts of its network are asked for. 1: done follows; 0: there is nothing to ask, done does not come. Then
- * sbox_network() has them. */
+/*
+ * Asks for the counts of its network. Returns 1 if done follows, 0 if there is nothing to ask. Then sbox_network() has
+ * them.
+ */
 int sbox_count_network(struct sbox *sbox, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 void sbox_network(const struct sbox *sbox, uint64_t *ret_in, uint64_t *ret_out);
 #define NETWORK_ENV_MAX (SLOT_SECRETS_MAX + 16u)
-/* The variables of its network and secrets, for programs; values are valid until the next event. weak: those that give
- * way to the sandbox's own. */
+/*
+ * Writes the variables of its network and secrets, for programs; the values are valid until the next event. weak: those
+ * that give way to the sandbox's own.
+ */
 size_t network_env(struct sbox *sbox, bool weak, struct sbox_pair out[NETWORK_ENV_MAX]);
 int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err),
                void *ctx, struct brig_err *err) MUST_CHECK;
 
-/* Something is going on in it: it is not idle until the same number of sbox_release(). Also marks it as used. */
+/* It is in use and not idle until the same number of sbox_release(). Also marks it as used. */
 void sbox_hold(struct sbox *sbox);
 void sbox_release(struct sbox *sbox);
 
-/* Quotas of one organisation or key over the configuration's: members max_sandboxes, max_cpus, max_memory, max_disk of
- * its document (others are not looked at). NULL: none. Those in the store are read at the start; whoever changes them
- * there calls this. */
+/*
+ * Sets the quotas of one organisation or key over the configuration's: the members max_sandboxes, max_cpus, max_memory
+ * and max_disk of its document (others are not looked at). NULL for none. Those in the store are read at the start;
+ * code that changes them there calls this.
+ */
 int manager_set_quota(struct manager *manager, const char *id, const struct json_value *doc,
                       struct brig_err *err) MUST_CHECK;
 
-/* Called before a sbox is freed, for those who hold a pointer (routes with open streams). */
+/* Called before a sbox is freed, for code that holds a pointer (routes with open streams). */
 struct sbox_watch {
     void (*ended)(void *ctx, struct sbox *sbox);
     void *ctx;
@@ -221,24 +241,24 @@ void sbox_unwatch(struct sbox *sbox, struct sbox_watch *watch);
 struct json;
 void sbox_json(const struct sbox *sbox, struct json *json);
 
-/* Lifecycle events for GET /v1/events: bounded ring, each a JSON object with seq. */
+/* Lifecycle events for GET /v1/events: a bounded ring, each a JSON object with seq. */
 struct manager_listener {
     void (*event)(void *ctx, const char *org_id, uint64_t seq, const char *json, size_t len);
     void *ctx;
     struct manager_listener *next, *prev;
 };
 void manager_listen(struct manager *manager, struct manager_listener *listener);
-/* The same, after the kept events with a number greater than since (UINT64_MAX: none of them). */
+/* Does the same after the kept events with a number greater than since (UINT64_MAX: none of them). */
 void manager_listen_since(struct manager *manager, struct manager_listener *listener, uint64_t since);
 void manager_unlisten(struct manager *manager, struct manager_listener *listener);
 
-/* The control socket of brig-egress, a new one whenever either end is new; taken over. */
+/* Takes the control socket of brig-egress, a new one whenever either end is new; the manager owns it. */
 int manager_gate(struct manager *manager, int sock, struct brig_err *err) MUST_CHECK;
 
 struct network_stats {
     uint64_t bytes_in, bytes_out, allowed, denied, failed, names_refused, substituted, foreign;
-    uint64_t sandboxes; /* with a network, now */
-    uint64_t restarts;  /* times that brig-egress was lost */
+    uint64_t sandboxes; /* Those with a network, now. */
+    uint64_t restarts;  /* How often brig-egress was lost. */
     bool up;
 };
 void manager_network_stats(const struct manager *manager, struct network_stats *ret);
@@ -248,9 +268,9 @@ struct manager_stats {
         timed_out, orphans, recovered;
 };
 void manager_stats(const struct manager *manager, struct manager_stats *ret);
-/* Ends (or keeps, by config) every sandbox; done when the provider has none of those to end. */
+/* Ends (or keeps, by config) every sandbox; done is called when the provider has none of those that must end. */
 void manager_shut_down(struct manager *manager, void (*done)(void *ctx), void *ctx);
-/* May one of this standing write a policy that allows these ranges (spec_network.c)? BRIG_E_FORBIDDEN. */
+/* May a caller of this standing write a policy that allows these ranges (spec_network.c)? BRIG_E_FORBIDDEN. */
 int policy_ranges_check(const struct json_value *policy, enum standing who, const struct config *config,
                         struct brig_err *err) MUST_CHECK;
 

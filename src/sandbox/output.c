@@ -4,8 +4,8 @@
  * own offsets, and what it has not consumed is not sent: a slow reader slows its program, not brigd's memory.
  *
  * A reader's end is the end of the process: the last byte delivered (the call is answered) and the receipt there, in
- * either order. With end() the reader is gone. The first reader of a new process gets what early.c has kept for it. One
- * opened with output_open_now() ends where the output was when it was opened: how much that is, brig-init's list tells.
+ * either order. With end() the reader is gone. The first reader of a new process gets what early.c has kept for it. A
+ * reader of output_open_now() ends where the output was when it was opened; brig-init's list says how much that is.
  */
 #include "base/list.h"
 #include "sandbox/processes.h"

@@ -4,15 +4,13 @@
  *
  * Who owns what, because anything may vanish between two callbacks:
  *
- *   manager  owns every sbox, the idempotency table, the events, certificates that wait to be written.
- *   sbox     lives from the accepted create until its certificate is committed; freed in sbox_forget() only, which
- *            runs from the
- *            loop (a store's or provider's callback, a timer), never below a callback of a link. While priv->pins is
- *            not zero
- *            (a write of the store that will call back) it is not freed.
+ *   manager  It owns every sbox, the idempotency table, the events, and certificates that wait to be written.
+ *   sbox     It lives from the accepted create until its certificate is committed. It is freed in sbox_forget()
+ *            only, which runs from the loop (a store's or provider's callback, a timer), never below a callback
+ *            of a link. While priv->pins is not zero (a write of the store that will call back) it is not freed.
  *   link     priv->link; destroyed in a round of its own after it said `gone`, or with the sbox.
- *   process  belongs to the sbox; freed when it is out of the list and nobody has it pinned (process_pin()).
- *   waits, outputs, inputs, runs: their clients'; each knows its process, or has had its last call.
+ *   process  It belongs to the sbox; freed when it is out of the list and nobody has it pinned (process_pin()).
+ *   waits, outputs, inputs, runs: They belong to their clients; each knows its process, or has had its last call.
  */
 #ifndef BRIG_SANDBOX_PRIVATE_H
 #define BRIG_SANDBOX_PRIVATE_H
@@ -34,19 +32,19 @@
 #include "sandbox/spec.h"
 
 #define BUCKETS 1024u
-#define IDEM_MAX 65536u /* remembered at once; an organisation has a share */
+#define IDEM_MAX 65536u /* The keys that are remembered at once; an organisation has a share. */
 #define IDEM_KEEP_NS (INT64_C(24) * 3600 * (int64_t)NS_PER_SEC)
-#define EVENTS_MAX 1024u /* lifecycle events kept for those who come back */
-#define CERTS_MAX 4096u  /* certificates that wait for a store that works again */
-#define RECREATE_MAX 5u  /* times in RECREATE_WINDOW; then it stays dead */
+#define EVENTS_MAX 1024u /* The lifecycle events that are kept for listeners that come back. */
+#define CERTS_MAX 4096u  /* The certificates that wait for a store that works again. */
+#define RECREATE_MAX 5u  /* How often in RECREATE_WINDOW; then it stays dead. */
 #define RECREATE_WINDOW_NS (60 * NS_PER_SEC)
 #define PAIRS_MAX 64u /* metadata */
 #define PAIR_BYTES 4096u
 #define ENV_MAX 1024u
 #define DURATION_MAX_MS (UINT64_C(365) * 24 * 3600 * 1000)
-#define PROC_RESERVE 4096u            /* process numbers promised to the store at a time */
-#define OUTPUT_KEPT_MAX (64u << 20)   /* of one command, in brigd's own memory */
-#define KEPT_POOL ((size_t)512 << 20) /* of all commands; one organisation alone has half */
+#define PROC_RESERVE 4096u            /* The process numbers that are promised to the store at a time. */
+#define OUTPUT_KEPT_MAX (64u << 20)   /* For one command, in brigd's own memory. */
+#define KEPT_POOL ((size_t)512 << 20) /* For all commands; one organisation alone has half. */
 #define ROW_MAX (8u << 20)
 
 struct process;
@@ -60,12 +58,12 @@ struct kept_of;
 
 /* Why and by whom a sandbox ends. */
 struct ending {
-    char why[24];                            /* "deleted", "timeout", ... ; "" : unasked */
-    char by[80];                             /* the caller's actor, or timeout, idle, shutdown, sandbox */
+    char why[24];                            /* "deleted", "timeout", ...; "" if it was unasked. */
+    char by[80];                             /* The caller's actor, or timeout, idle, shutdown, sandbox. */
     char org[64], actor[80], request_id[40]; /* for the audit */
 };
 
-/* A provider's or store's callback that is on its way, with whom to tell. */
+/* A callback of the provider or the store that is still to come, with whom to call. */
 struct ticket {
     struct sbox *sbox;
     struct ticket *next, *prev;
@@ -74,10 +72,10 @@ struct ticket {
     void *ctx;
 };
 
-/* One that is on its way to the store and back. */
+/* A request that is on its way to the store and back. */
 struct store_op {
-    struct manager *manager; /* NULL: destroyed */
-    struct sbox *sbox;       /* pinned, or NULL */
+    struct manager *manager; /* NULL if it was destroyed. */
+    struct sbox *sbox;       /* It is pinned, or NULL. */
     store_done_fn *done;
     store_rows_fn *rows;
     void *ctx;
@@ -85,40 +83,41 @@ struct store_op {
 };
 
 /*
- * The network and the secrets of one sandbox (priv->network; NULL: it has neither). Its slot in brig-egress lives from
- * PREPARE until FORGET; a recreation gets a new one. `choice` is what is in force, or what the PREPARE on its way asks
- * for.
+ * The network and the secrets of one sandbox (priv->network; NULL if it has neither). Its slot in brig-egress lives
+ * from PREPARE until FORGET; a recreation gets a new one. `choice` is what is in force, or what the PREPARE on its way
+ * asks for.
  */
 struct sbox_network {
     struct sbox *sbox;
-    struct sbox_network *by_slot; /* chain of the table */
-    bool gated;                   /* it has a network, were it one that allows nothing */
+    struct sbox_network *by_slot; /* The chain of the table. */
+    bool gated;                   /* It has a network, even if that allows nothing. */
     uint64_t slot;                /* 0: none */
-    uint64_t version;             /* of the slot's policy, rising */
+    uint64_t version;             /* The version of the slot's policy, which rises. */
     struct network_choice choice;
     bool any_port;
     size_t n_ports;
-    uint16_t ports[POLICY_PORTS_MAX];          /* listened on */
-    char *ca;                                  /* of the sandbox's own authority, PEM; NULL: nothing is brokered */
-    bool trust;                                /* it was given a CA bundle */
-    char (*placeholders)[PLACEHOLDER_LEN + 1]; /* per secret of the spec; "" for exposed ones */
-    uint8_t **exposed;                         /* per secret; wiped when freed */
+    uint16_t ports[POLICY_PORTS_MAX]; /* The ports with listeners. */
+    /* The TLS certificate of the sandbox's own authority, in PEM; NULL if nothing is brokered. */
+    char *ca;
+    bool trust;                                /* It got a CA bundle. */
+    char (*placeholders)[PLACEHOLDER_LEN + 1]; /* One per secret of the spec; "" for exposed ones. */
+    uint8_t **exposed;                         /* One per secret; wiped when it is freed. */
     size_t *exposed_len;
 
-    bool preparing, listening;       /* of a create: on its way */
-    bool unheard;                    /* brig-egress has no listeners of it, and they could not be fetched yet */
-    struct net_update *update;       /* under way */
-    bool stale;                      /* its named policy changed meanwhile */
-    bool skipped;                    /* its version was raised over one that brig-egress had */
-    struct learn *learn;             /* what it tried, with the policy `learn`; else NULL */
-    struct gate_counts before, now;  /* of earlier brig-egress processes and slots; of this one */
-    void (*over)(struct sbox *sbox); /* network_end(): waits for the last counts */
+    bool preparing, listening;       /* For a create: these are on their way. */
+    bool unheard;                    /* brig-egress has no listeners of it, and they could not be fetched yet. */
+    struct net_update *update;       /* The update that is under way. */
+    bool stale;                      /* Its named policy changed meanwhile. */
+    bool skipped;                    /* Its version was raised over one that brig-egress had. */
+    struct learn *learn;             /* With the policy `learn`: what it tried; else NULL. */
+    struct gate_counts before, now;  /* The counts of earlier brig-egress processes and slots, and of this one. */
+    void (*over)(struct sbox *sbox); /* network_end(): it waits for the last counts. */
 };
 
 struct sbox {
     char id[32]; /* "" until the provider has chosen it */
     char org_id[64], key_id[64];
-    char boot_id[32]; /* new with each (re)creation */
+    char boot_id[32]; /* It is new with each (re)creation. */
     enum sbox_state state;
     struct sbox_spec spec;
     struct brig_limits limits; /* as enforced */
@@ -127,10 +126,10 @@ struct sbox {
     int64_t created_at_ns, updated_at_ns; /* wall */
     uint64_t ends_at_boot_ns;             /* CLOCK_BOOTTIME; 0: none */
     uint64_t last_used_boot_ns;
-    unsigned busy;      /* requests, streams, terminals in flight */
+    unsigned busy;      /* The requests, streams and terminals in flight. */
     unsigned processes; /* running */
     struct link *link;  /* NULL unless it can be talked to (running) */
-    uint32_t next_proc; /* numbers of processes: struct svc_proc_start */
+    uint32_t next_proc; /* The next number of a process: struct svc_proc_start. */
     struct sbox *next, *prev;
     struct manager *manager;
     struct sbox_private *priv;
@@ -138,23 +137,23 @@ struct sbox {
 
 struct sbox_private {
     struct sbox_network *network;
-    struct box *box;   /* NULL: none (between death and recreation) */
-    char box_id[32];   /* the provider's; differs from the sandbox's after a recreation */
-    struct link *link; /* also while it may not be used */
+    struct box *box;   /* NULL between death and recreation. */
+    char box_id[32];   /* The provider's id; it differs from the sandbox's after a recreation. */
+    struct link *link; /* It is set also while it may not be used. */
     bool link_gone;
-    bool up;      /* the box has come up */
-    bool row;     /* the store has, or will have, a row */
-    bool retired; /* out of the list and the tables: only memory, and a link that has not said goodbye */
+    bool up;      /* The box has come up. */
+    bool row;     /* The store has, or will have, a row. */
+    bool retired; /* It is out of the list and the tables: only memory, and a link that has not ended yet. */
     bool lingered;
-    bool finishing;         /* the box has ended; the certificate is on its way */
-    bool announced;         /* its create has been answered with success */
-    bool internal;          /* as its spec says, from its first day */
+    bool finishing;         /* The box has ended; the certificate is on its way. */
+    bool announced;         /* Its create has been answered with success. */
+    bool internal;          /* As its spec says, from its first day. */
     struct child *children; /* child.c */
     unsigned pins;
-    struct sbox *by_id, *by_name; /* chains of the tables */
+    struct sbox *by_id, *by_name; /* The chains of the tables. */
     struct caller creator;
-    struct loop_timer deadline; /* age and idleness, whichever comes first */
-    struct loop_timer later;    /* a link that is gone, a pause before the next attempt */
+    struct loop_timer deadline; /* Age or idleness, whichever comes first. */
+    struct loop_timer later;    /* For a link that is gone, or a pause before the next attempt. */
     struct sbox_watch *watches;
     struct ticket *tickets;
     struct update *updates;
@@ -163,10 +162,10 @@ struct sbox_private {
     sbox_done_fn *create_done;
     void *create_ctx;
     struct idem *idem;
-    unsigned commits; /* writes of the create that have not called back */
-    bool settling;    /* they have been asked for, or none is needed */
+    unsigned commits; /* The writes of the create that have not called back. */
+    bool settling;    /* They have been asked for, or none is needed. */
     struct brig_err create_err;
-    struct call *mkdir; /* of the working directory */
+    struct call *mkdir; /* The call that makes the working directory. */
 
     /* pause, resume */
     sbox_done_fn *change_done;
@@ -174,7 +173,7 @@ struct sbox_private {
     struct caller changer;
     bool paused_by_timeout;
     uint64_t paused_at_ns; /* CLOCK_MONOTONIC */
-    uint32_t change;       /* counts, so that a late answer is known as such */
+    uint32_t change;       /* It counts, so that a late answer is known as such. */
 
     /* end */
     struct ending ending;
@@ -182,27 +181,27 @@ struct sbox_private {
     void *end_ctx;
     struct box_end end;
     struct brig_err link_why;
-    char *metadata_memory; /* of an update */
+    char *metadata_memory; /* The memory of an update. */
 
     /* recreation */
-    uint64_t deaths[RECREATE_MAX]; /* when, CLOCK_BOOTTIME; a ring */
+    uint64_t deaths[RECREATE_MAX]; /* When it died, CLOCK_BOOTTIME; a ring. */
     unsigned n_deaths;
     uint32_t recreated;
 
     /* processes (process.c) */
     struct process *first, *last;
     unsigned running, ended;
-    uint32_t reserved; /* numbers up to here are the store's knowledge */
+    uint32_t reserved; /* The store knows the numbers up to here. */
     struct shell *shells;
     unsigned n_shells;
     uint32_t next_shell;
-    struct box_stats seen; /* counters when they were last looked at: what rises later is news */
+    struct box_stats seen; /* The counters at the last look: what rises later is news. */
     bool has_seen;
 
     /* recovery */
     void (*attach_done)(struct sbox *sbox, const struct brig_err *err);
     struct call *list;
-    bool unsettled; /* ready() waits for it */
+    bool unsettled; /* ready() waits for it. */
 };
 
 struct event_slot {
@@ -229,7 +228,7 @@ struct manager {
     const struct config *config;
     struct suspicion *suspicion;
     struct sbox *first;
-    struct sbox *children; /* internal ones */
+    struct sbox *children; /* The internal ones. */
     size_t count, n_children, creating;
     unsigned n_early;
     struct sbox *by_id[BUCKETS], *by_name[BUCKETS];
@@ -241,7 +240,7 @@ struct manager {
     size_t kept_bytes, kept_pool;
     struct event_slot events[EVENTS_MAX]; /* oldest first */
     size_t n_events;
-    uint64_t event_seq; /* the last number, which is a time */
+    uint64_t event_seq; /* The last number, which is a time. */
     struct manager_listener *listeners, *listener_next, *replaying;
     struct manager_stats stats;
     struct loop_timer cleanup, retry, shut, start;
@@ -253,13 +252,13 @@ struct manager {
     void (*ready)(void *ctx);
     void *ready_ctx;
     struct network *network; /* network.c */
-    unsigned orphans;        /* of an earlier life, told to end, not gone yet */
+    unsigned orphans;        /* Those of an earlier life that must end and are not gone yet. */
     bool is_ready, shutting_down;
     void (*shut_done)(void *ctx);
     void *shut_ctx;
 };
 
-/* The functions of the provider that has its box; while it has none, of the one that will make it. */
+/* Returns the functions of the provider that has its box; while it has none, of the one that will make it. */
 static inline const struct provider_ops *sbox_ops(const struct sbox *sbox)
 {
     return (sbox->priv->box ? sbox->priv->box->provider : sbox->manager->provider)->ops;
@@ -268,19 +267,22 @@ static inline const struct provider_ops *sbox_ops(const struct sbox *sbox)
 /* ---- store_op.c ---------------------------------------------------------------------------------------- */
 struct store_op *store_op_new(struct manager *manager, struct sbox *sbox, store_done_fn *done, store_rows_fn *rows,
                               void *ctx);
-void store_op_drop(struct store_op *op); /* it was never sent; takes NULL */
+void store_op_drop(struct store_op *op); /* It was never sent. op may be NULL. */
 store_done_fn store_op_done;
 store_rows_fn store_op_rows;
 void store_ops_orphan(struct manager *manager);
 
 /* ---- kept.c -------------------------------------------------------------------------------------------- */
-/* Output of a program. False: it is not kept, for want of memory or because the organisation has its share. */
+/*
+ * Keeps output of a program. Returns false if it is not kept, because memory is short or the organisation has its
+ * share.
+ */
 bool kept_add(struct manager *manager, const char *org_id, struct buf *to, const uint8_t *data, size_t len) MUST_CHECK;
 void kept_done(struct manager *manager, const char *org_id, struct buf kept[3]); /* frees both streams */
 
 /* ---- states.c ------------------------------------------------------------------------------------------ */
 bool state_allows(enum sbox_state from, enum sbox_state to);
-/* Moves it, or BRIG_E_CONFLICT and nothing has changed. Counts. */
+/* Moves it, or returns BRIG_E_CONFLICT and nothing has changed. It counts. */
 int sbox_move(struct sbox *sbox, enum sbox_state to, struct brig_err *err) MUST_CHECK;
 /* For a transition that the table allows by construction. */
 void sbox_moved(struct sbox *sbox, enum sbox_state to);
@@ -291,12 +293,12 @@ uint64_t sandbox_boot_ns(void); /* CLOCK_BOOTTIME; tests move it with sandbox_cl
 extern uint64_t sandbox_clock_skew;
 #endif
 unsigned sandbox_bucket(const char *a, const char *b);
-struct sbox *sbox_new(struct manager *manager, bool internal); /* in the list, in no table, not counted */
-void sbox_table_add(struct sbox *sbox);                        /* by id, once it has one */
+struct sbox *sbox_new(struct manager *manager, bool internal); /* It is in the list, in no table, and not counted. */
+void sbox_table_add(struct sbox *sbox);                        /* By id, once it has one. */
 void sbox_name_add(struct sbox *sbox);
 struct sbox *sbox_by_name(struct manager *manager, const char *org_id, const char *name);
-void sbox_retire(struct sbox *sbox);             /* nobody finds it any more */
-void sbox_forget(struct sbox *sbox);             /* frees it, when nothing holds it and its link has gone */
+void sbox_retire(struct sbox *sbox);             /* Nobody finds it any more. */
+void sbox_forget(struct sbox *sbox);             /* Frees it. */
 const char *sbox_label(const struct sbox *sbox); /* id, else name, else "(new)" */
 uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, const char *org, const char *action,
                        const char *object, const char *outcome, const char *detail, bool sync);
@@ -308,16 +310,16 @@ int spec_cpus(const struct json_value *v, const char *key, uint64_t *ret, struct
 int spec_count(const struct json_value *v, const char *key, uint64_t min, uint64_t max, uint64_t *ret,
                struct brig_err *err) MUST_CHECK;
 int spec_limits(const struct json_value *v, struct brig_limits *ret, struct brig_err *err) MUST_CHECK;
-int spec_output(uint64_t output, const char *key, struct brig_err *err) MUST_CHECK; /* may so much be kept? */
+int spec_output(uint64_t output, const char *key, struct brig_err *err) MUST_CHECK; /* May so much be kept? */
 int spec_bool(const struct json_value *v, const char *key, bool *ret, struct brig_err *err) MUST_CHECK;
-/* A string without NUL and, unless text, without control characters; at most max bytes. */
+/* Reads a string without NUL and, unless text, without control characters; at most max bytes. */
 int spec_string(const struct json_value *v, const char *key, size_t max, bool text, const char **ret,
                 struct brig_err *err) MUST_CHECK;
-/* One of the words; their number, or an error that names them. */
+/* Reads one of the words. Returns its number, or an error that names them. */
 int spec_word(const struct json_value *v, const char *key, const char *const *words, struct brig_err *err) MUST_CHECK;
 int spec_pair_check(const char *what, const char *name, size_t name_len, const char *value, size_t value_len, bool env,
                     struct brig_err *err) MUST_CHECK;
-/* Room for every string and array of the tree, and a place to cut them from. */
+/* Room for every string and array of the tree, from which they are cut. */
 struct spec_memory {
     char *base;
     size_t used, size;
@@ -325,20 +327,20 @@ struct spec_memory {
 int spec_memory_init(struct spec_memory *memory, const struct json_value *json, size_t extra) MUST_CHECK;
 void *spec_take(struct spec_memory *memory, size_t len, size_t align);
 char *spec_copy(struct spec_memory *memory, const char *text, size_t len);
-/* {"NAME": "value"} into pairs. */
+/* Reads {"NAME": "value"} into pairs. */
 int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max, struct spec_memory *memory,
                struct sbox_pair **ret, size_t *ret_n, struct brig_err *err) MUST_CHECK;
 
 /* ---- sbox_spec.c -------------------------------------------------------------------------------------------- */
-/* stored: from the store, judged when it was asked for; its template may be gone by now. */
+/* stored: it comes from the store and was judged when it was asked for; its template may be gone by now. */
 int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool stored,
                struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
-/* The template's place: *ret_rootfs "" is the host's. */
+/* Finds the template's place; *ret_rootfs "" is the host's. */
 int spec_template(const char *name, const struct config *config, bool admin, char *ret_rootfs, size_t size, char *note,
                   size_t note_size, struct brig_err *err) MUST_CHECK;
 
 /* ---- spec_network.c ------------------------------------------------------------------------------------ */
-/* The question of spec_network() about one that was stored as text: may this caller have it? BRIG_E_FORBIDDEN. */
+/* The question of spec_network() for a policy that was stored as text: may this caller have it? BRIG_E_FORBIDDEN. */
 int spec_network_judge(const char *network, const struct caller *caller, const struct config *config,
                        struct brig_err *err) MUST_CHECK;
 int spec_secrets(const struct json_value *v, struct spec_memory *memory, struct sbox_secret **ret, size_t *ret_n,
@@ -354,70 +356,80 @@ struct network {
     struct sbox_network *by_slot[BUCKETS];
     size_t n_slots;
     struct network_stats stats;
-    struct loop_timer look; /* counts are asked for now and then, while there are slots */
+    struct loop_timer look; /* Counts are asked for now and then, while there are slots. */
 };
 int network_start(struct manager *manager, const struct manager_options *options, struct brig_err *err) MUST_CHECK;
 void network_stop(struct manager *manager);
-/* Of a create or recreation. 0: the box can be asked for; 1: not before create_prepared(). That is called with every
- * network. */
+/*
+ * For a create or recreation. Returns 0 if the box can be asked for, 1 if not before create_prepared(), which is called
+ * with every network.
+ */
 int network_begin(struct sbox *sbox, struct brig_err *err) MUST_CHECK;
-/* What the provider is to be asked for. *ret_trust: a descriptor to be closed after provider->create(), or -1. */
+/*
+ * Fills in what the provider must be asked for. *ret_trust is a descriptor that must be closed after
+ * provider->create(), or -1.
+ */
 int network_want(struct sbox *sbox, struct provider_gate *ret, int *ret_trust, struct brig_err *err) MUST_CHECK;
-/* The box is up. 0 or an error; while network_waits() the create is not over: create_prepared() and create_listening()
- * follow. */
+/*
+ * The box is up. While network_waits() the create is not over: create_prepared() and create_listening() follow. Returns
+ * 0 or an error.
+ */
 int network_listen(struct sbox *sbox, struct box_listeners *listeners, struct brig_err *err) MUST_CHECK;
 bool network_waits(const struct sbox *sbox);
-void network_running(struct sbox *sbox);   /* it has been announced */
-void network_recovered(struct sbox *sbox); /* its box has been found again */
-void network_forget(struct sbox *sbox);    /* the slot, and what is on its way; the counts stay */
-/* true: over() comes once the last counts are there */
+void network_running(struct sbox *sbox);   /* It has been announced. */
+void network_recovered(struct sbox *sbox); /* Its box has been found again. */
+void network_forget(struct sbox *sbox);    /* Forgets the slot and what is on its way; the counts stay. */
+/* Returns true if over() comes once the last counts are there. */
 bool network_end(struct sbox *sbox, void (*over)(struct sbox *sbox));
 void network_free(struct sbox *sbox);
 struct sbox_network *network_by_slot(const struct network *network, uint64_t slot);
 int network_relisten(struct sbox_network *net, struct brig_err *err) MUST_CHECK;
-void network_adopt(struct sbox_network *net, uint64_t slot);  /* of an earlier brigd */
-void network_put(struct json *json, const struct sbox *sbox); /* member `network` of a sandbox or a certificate */
+void network_adopt(struct sbox_network *net, uint64_t slot); /* The slot of an earlier brigd. */
+/* Writes the member `network` of a sandbox or a certificate. */
+void network_put(struct json *json, const struct sbox *sbox);
 
 /* ---- network_row.c ------------------------------------------------------------------------------------------ */
-void network_put_row(struct json *json, const struct sbox *sbox); /* member `gate`, or nothing */
-/* gate NULL: none */
+void network_put_row(struct json *json, const struct sbox *sbox); /* Writes the member `gate`, or nothing. */
+/* gate is NULL if there is none. */
 int network_read_row(struct sbox *sbox, const struct json_value *gate, struct brig_err *err) MUST_CHECK;
 
 /* ---- network_slot.c: what a slot is made of ---------------------------------------------------------------- */
 int slot_choose(struct manager *manager, const char *org, const char *network, struct network_choice *ret,
                 struct brig_err *err) MUST_CHECK;
-/* makes placeholders; takes exposed values */
+/* Makes placeholders and takes exposed values. */
 int slot_secrets(struct sbox_network *net, struct brig_err *err) MUST_CHECK;
-struct secret_use slot_use(const struct sbox *sbox, size_t i); /* its i-th secret, for its creator */
+struct secret_use slot_use(const struct sbox *sbox, size_t i); /* Its i-th secret, for its creator. */
 int slot_check_secrets(const struct sbox *sbox, const struct network_choice *choice, struct brig_err *err) MUST_CHECK;
 int slot_json(const struct sbox_network *net, const struct network_choice *choice, struct buf *out,
               struct brig_err *err) MUST_CHECK;
-int slot_trust(const struct sbox_network *net, struct brig_err *err) MUST_CHECK; /* a sealed memfd */
-bool slot_is_none(const struct sbox_spec *spec);                                 /* neither a network nor secrets */
+int slot_trust(const struct sbox_network *net, struct brig_err *err) MUST_CHECK; /* Returns a sealed memfd. */
+/* It has neither a network nor secrets. */
+bool slot_is_none(const struct sbox_spec *spec);
 
 /* ---- network_update.c -------------------------------------------------------------------------------------- */
 struct net_update;
 void network_policy_changed(void *ctx, const struct object *policy);
-void network_drop_update(struct sbox_network *net, const struct brig_err *why); /* tells whoever waits */
-void network_look_again(struct sbox_network *net); /* stale: has its named policy changed? */
+void network_drop_update(struct sbox_network *net, const struct brig_err *why); /* Calls those who wait. */
+void network_look_again(struct sbox_network *net); /* If it is stale: has its named policy changed? */
 
 /* ---- network_events.c -------------------------------------------------------------------------------------- */
 void network_event(void *ctx, const struct gate_event *event);
-void network_counted(struct sbox_network *net, const struct gate_counts *counts); /* now, and the sums of the daemon */
-void network_restarted(struct sbox_network *net);                                 /* its counters begin anew */
+/* Updates its counts and the sums of the daemon. */
+void network_counted(struct sbox_network *net, const struct gate_counts *counts);
+void network_restarted(struct sbox_network *net); /* Its counters begin again. */
 void network_totals(const struct sbox_network *net, struct gate_counts *ret);
-/* What went through while a process ran: counted at its start and its end. */
-void network_name(const struct sbox *sbox, bool own_child, struct brig_network *ret); /* name and version */
+/* What went through while a process ran is counted at its start and its end. */
+void network_name(const struct sbox *sbox, bool own_child, struct brig_network *ret); /* The name and the version. */
 void network_process_started(struct process *process);
-bool network_process_ending(struct process *process); /* true: process_ended() follows */
+bool network_process_ending(struct process *process); /* Returns true if process_ended() follows. */
 void network_process_free(struct process *process);
-/* What went through since; learned: memory for its text */
+/* learned is the memory for its text. */
 void network_fill(const struct sbox *sbox, const struct gate_counts *before, struct brig_receipt *r,
                   struct buf *learned);
 void network_process_fill(const struct process *process, struct brig_receipt *r, struct buf *learned);
 
 /* ---- quota.c ------------------------------------------------------------------------------------------- */
-/* The order of manager.h. NULL sbox: a new one. */
+/* Checks in the order of manager.h. A NULL sbox means a new one. */
 int quota_check(struct manager *manager, const struct caller *caller, const struct sbox_spec *spec,
                 struct brig_err *err) MUST_CHECK;
 int quota_load(struct manager *manager, struct brig_err *err) MUST_CHECK;
@@ -425,55 +437,58 @@ void quota_done(struct manager *manager);
 
 /* ---- idempotency.c ------------------------------------------------------------------------------------- */
 /*
- * 1: this key answers (done was taken over), 0: it is new (*ret_idem has it, to be settled), or an error.
+ * Returns 1 if this key answers (done will be called), 0 if it is new (*ret_idem has it and must be settled), or an
+ * error.
  */
 int idem_begin(struct manager *manager, const struct caller *caller, const char *key, const uint8_t fingerprint[32],
                sbox_done_fn *done, void *ctx, struct idem **ret, struct brig_err *err) MUST_CHECK;
 int idem_write(struct manager *manager, struct idem *idem, struct sbox *sbox, store_done_fn *done, void *ctx,
                struct brig_err *err) MUST_CHECK;
-/* The create is over: sbox, or NULL with err. Waiters are told; a failed one is forgotten. */
+/* The create is over: sbox, or NULL with err. Waiters are called; a failed one is forgotten. */
 void idem_settle(struct manager *manager, struct idem *idem, struct sbox *sbox, const struct brig_err *err);
 int idem_load(struct manager *manager, struct brig_err *err) MUST_CHECK;
 void idem_expire(struct manager *manager, int64_t before_ns);
 void idem_done(struct manager *manager);
 
 /* ---- sbox_create.c ------------------------------------------------------------------------------------------ */
-int create_box(struct sbox *sbox, struct brig_err *err) MUST_CHECK; /* asks the provider; also of a recreation */
-/* brig-egress is ready for it, or not (network.c) */
+int create_box(struct sbox *sbox, struct brig_err *err) MUST_CHECK; /* Asks the provider; also for a recreation. */
+/* brig-egress is ready for it, or not (network.c). */
 void create_prepared(struct sbox *sbox, const struct brig_err *err);
-void create_listening(struct sbox *sbox, const struct brig_err *err); /* and has its listeners */
-void create_ended(struct sbox *sbox);                                 /* the box ended before the create was over */
-int sbox_connect(struct sbox *sbox, int fd, struct brig_err *err) MUST_CHECK; /* a link over the stream */
+void create_listening(struct sbox *sbox, const struct brig_err *err); /* It has its listeners. */
+void create_ended(struct sbox *sbox);                                 /* The box ended before the create was over. */
+int sbox_connect(struct sbox *sbox, int fd, struct brig_err *err) MUST_CHECK; /* Makes a link over the stream. */
 
-/* One that child.c has made. done as of manager_create_sandbox(); *ret is there at once. spec is taken over, also on
- * failure. */
+/*
+ * Creates one for child.c. done is as for manager_create_sandbox(); *ret is there at once. It owns spec, also on
+ * failure.
+ */
 int manager_create_internal(struct manager *manager, const struct caller *caller, struct sbox_spec *spec,
                             sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err) MUST_CHECK;
 
 /* ---- child.c ------------------------------------------------------------------------------------------- */
-void children_gone(struct sbox *sbox);                           /* its box has ended */
+void children_gone(struct sbox *sbox);                           /* Its box has ended. */
 void children_free(struct sbox *sbox);                           /* nobody is told */
-void children_counted(void *ctx, const struct box_stats *stats); /* struct box_events; ctx: the sbox */
+void children_counted(void *ctx, const struct box_stats *stats); /* For struct box_events; ctx is the sbox. */
 
 /* ---- death.c ------------------------------------------------------------------------------------------- */
 void sbox_box_ended(void *ctx, const struct box_end *end);
 void sbox_link_gone(void *ctx, const struct brig_err *why);
-/* state is STOPPING already */
+/* The state is STOPPING already. */
 void sbox_stop(struct sbox *sbox, const struct caller *caller, const char *why, const char *by);
-void sbox_linger(struct sbox *sbox); /* a while for its link to say that it is gone; then sbox_forget() again */
-void sbox_finish(struct sbox *sbox); /* the certificate, then forgotten */
+void sbox_linger(struct sbox *sbox); /* Waits a while for its link to end, then calls sbox_forget() again. */
+void sbox_finish(struct sbox *sbox); /* Writes the certificate, then forgets it. */
 int sbox_park_later(struct sbox *sbox) MUST_CHECK;
 void sbox_tell_watches(struct sbox *sbox);
-void sbox_unpin(struct sbox *sbox); /* of priv->pins; may free it */
+void sbox_unpin(struct sbox *sbox); /* Lowers priv->pins; may free it. */
 
 /* ---- sbox_lifecycle.c --------------------------------------------------------------------------------------- */
 int sbox_pause_by(struct sbox *sbox, const struct caller *caller, bool by_timeout, sbox_done_fn *done, void *ctx,
                   struct brig_err *err) MUST_CHECK;
 void sbox_drop_updates(struct sbox *sbox);
 void sbox_fail_tickets(struct sbox *sbox);
-/* nobody waits any more: of sbox_stats() and sbox_set_limits() */
+/* Nobody waits any more for sbox_stats() and sbox_set_limits(). */
 void sbox_drop_stats(struct sbox *sbox, const void *ctx);
-/* memory, cpus and pids from now on, all three; done once they are in force, with those that are. */
+/* Sets memory, cpus and pids, all three. done is called once they are in force, with those that are. */
 int sbox_set_limits(struct sbox *sbox, const struct brig_limits *limits,
                     void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
                     struct brig_err *err) MUST_CHECK;
@@ -485,12 +500,12 @@ void idle_start(struct manager *manager);
 bool sbox_is_idle(const struct sbox *sbox, uint64_t now);
 
 /* ---- certificate.c ------------------------------------------------------------------------------------- */
-/* Writes the certificate and takes the sandbox's row away; done when committed. */
+/* Writes the certificate and removes the sandbox's row; done is called when that is committed. */
 int certificate_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* Of a row whose sandbox is not there any more. */
+/* For a row whose sandbox is not there any more. */
 int certificate_write_gone(struct manager *manager, const struct store_sandbox *row, const char *detail,
                            struct brig_err *err) MUST_CHECK;
-/* A certificate that could not be written is kept, and tried again. */
+/* A certificate that could not be written waits here and is tried again. */
 void certificate_keep(struct sbox *sbox);
 void certificates_done(struct manager *manager);
 
@@ -500,16 +515,16 @@ void events_done(struct manager *manager);
 
 /* ---- sbox_json.c, row.c ------------------------------------------------------------------------------------- */
 void json_pairs(struct json *json, const struct sbox_pair *pairs, size_t n);
-void json_spec(struct json *json, const struct sbox_spec *spec, bool values); /* members, into an open object */
+void json_spec(struct json *json, const struct sbox_spec *spec, bool values); /* Writes members into an open object. */
 int row_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int row_read(struct manager *manager, const struct store_sandbox *row, struct sbox *sbox,
              struct brig_err *err) MUST_CHECK;
 
 /* ---- recover.c ----------------------------------------------------------------------------------------- */
 int recover_start(struct manager *manager, struct brig_err *err) MUST_CHECK;
-void recover_sbox_settled(struct sbox *sbox); /* it has been listed, or will never be */
+void recover_sbox_settled(struct sbox *sbox); /* It has been listed, or will never be. */
 void recover_done(struct manager *manager);
-void recover_late(struct manager *manager); /* those that have not answered yet are ended */
+void recover_late(struct manager *manager); /* Those that have not answered yet are ended. */
 int recover_attach(struct sbox *sbox, void (*done)(struct sbox *sbox, const struct brig_err *err),
                    struct brig_err *err) MUST_CHECK;
 

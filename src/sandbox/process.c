@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process.c: the processes of a sandbox as things that are made, found, told about and forgotten. At most
- * PROCESS_RUNNING_MAX run and PROCESS_KEEP that have ended are kept; of those the oldest that nobody reads goes first,
- * and its ring in brig-init with it.
+ * process.c: makes, finds, describes and forgets the processes of a sandbox. At most PROCESS_RUNNING_MAX run, and
+ * PROCESS_KEEP ended ones are kept; among those the oldest that nobody reads is forgotten first, and its ring in
+ * brig-init with it.
  */
 #include <signal.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quota.c: how many sandboxes there may be, and how much of the host those of one organisation or one key may be
- * promised.
+ * quota.c: bounds how many sandboxes there may be, and how much of the host those of one organisation or one key may
+ * have.
  *
- * Nothing is counted along the way: a create walks the list and adds up what the others were given, from the moment
- * they were accepted until they are gone. A count that is made anew each time cannot drift.
+ * Nothing is counted along the way: a create walks the list and adds up what the others have, from the moment when they
+ * were accepted until they are gone. A sum that is made again each time cannot drift.
  */
 #include <inttypes.h>
 

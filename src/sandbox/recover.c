@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recover.c: the start. The store says which sandboxes there were, the provider which boxes there are.
+ * recover.c: recovers sandboxes at the start. The store says which sandboxes there were, the provider which boxes there
+ * are.
  *
  *     row and box         taken up again: its open runs from the store, a new stream, its processes from brig-init
  *     row without a box   gone while nobody looked: a certificate, cause sandbox-gone

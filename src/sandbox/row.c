@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * row.c: what the store keeps of a sandbox, and a sandbox from what it kept. The spec is stored as a create would ask
- * for it, with every default written out, and read back by the same reader, so there is one grammar only. Deadlines are
- * CLOCK_BOOTTIME as they are: a box does not outlive the kernel whose clock that is.
+ * row.c: writes a sandbox into the store and reads it back. The spec is stored as a create would ask for it, with every
+ * default written out, and read by the same reader, so there is only one grammar. Deadlines are stored in
+ * CLOCK_BOOTTIME: a box does not outlive the kernel that has this clock.
  */
 #include "receipt/receipt.h"
 #include "sandbox/private.h"

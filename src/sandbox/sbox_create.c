@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_create.c: from an accepted spec to a running sandbox. The steps, each of which may be overtaken by an end:
+ * sbox_create.c: turns an accepted spec into a running sandbox. An end may overtake each of these steps:
  *
  *     accepted (counts for every limit) -> the provider makes a box -> up: it has an id -> [working directory made]
- *       -> row and idempotency row committed -> running, and the caller is told
+ *       -> row and idempotency row committed -> running, and the caller is called
  *
  * With a network brig-egress is asked at the same time (network.c), and the last of its answers and the commit ends the
- * create; only one that brokers must have its authority's certificate before there can be a box.
+ * create; only a sandbox that brokers must have its authority's TLS certificate before there can be a box.
  *
  * Until the commit the sandbox is `creating`; if anything fails, the box is ended, the caller gets the reason, and
  * nothing is left. A crash between `up` and the commit leaves a box without a row, which the next start ends as an

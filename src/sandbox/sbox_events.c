@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_events.c: the lifecycle of sandboxes for those who listen, and the last EVENTS_MAX of them for those who come
- * back. The number of an event is its time in microseconds, and rises: it says nothing about how many others there
- * were. When there is no room for a new event, the organisation that has the most loses its oldest one: an organisation
- * that makes many pushes out its own.
+ * sbox_events.c: sends lifecycle events of sandboxes to listeners, and keeps the last EVENTS_MAX of them for listeners
+ * that come back. The number of an event is its time in microseconds, and rises: it says nothing about how many others
+ * there were. When there is no room for a new event, the organisation that has the most loses its oldest one: an
+ * organisation that makes many pushes out its own.
  */
 #include "base/list.h"
 #include "receipt/receipt.h"

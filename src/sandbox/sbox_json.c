@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_json.c: a sandbox as its owner sees it (schema Sandbox), and its spec as a create would ask for it. Values of
- * the environment go into the store, where a recreation needs them, and into nothing else.
+ * sbox_json.c: writes a sandbox as its owner sees it (schema Sandbox), and its spec as a create would ask for it.
+ * Values of the environment go into the store, where a recreation needs them, and nowhere else.
  */
 #include "receipt/receipt.h"
 #include "sandbox/private.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_judge.c: why a process ended (program_cause()), and what has to be asked for that. What its leaf cgroup cannot
- * know (refusals at the sandbox's own limit) is asked of the provider, and only for a process that failed: success
- * costs no question. A process without a leaf costs one, however it ended.
+ * sbox_judge.c: decides why a process ended (program_cause()), and asks for what that needs. What its leaf cgroup
+ * cannot know (refusals at the sandbox's own limit) is asked from the provider, and only for a process that failed:
+ * success costs no question. A process without a leaf always costs one.
  */
 #include "receipt/receipt.h"
 #include "sandbox/processes.h"

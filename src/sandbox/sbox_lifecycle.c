@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_lifecycle.c: pause, resume, update, statistics. Pausing and resuming are states of their own while the provider
- * works; an end that comes in between wins, and the one who paused is told so.
+ * sbox_lifecycle.c: pauses, resumes and updates a sandbox, and asks for statistics. Pausing and resuming are states of
+ * their own while the provider works; an end that comes in between wins, and the caller that paused gets an error.
  */
 #include "base/list.h"
 #include "sandbox/private.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_receipt.c: the receipt of a process in a sandbox: the same struct and the same writer as of `brig run`, with
- * what the service adds. And the document of a run that goes on, from which a restarted daemon takes it up again.
+ * sbox_receipt.c: makes the receipt of a process in a sandbox: the same struct and the same writer as for `brig run`,
+ * with what the service adds. It also makes the document of a run that goes on, from which a restarted daemon continues
+ * it.
  */
 #include <signal.h>
 

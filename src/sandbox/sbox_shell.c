@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_shell.c: persistent shells. brig-init knows how to give a shell a command and to tell its end
- * (guest/init/guest_shell.c); here is who waits for it, for how long, and what happens to a shell that does not come
- * back.
+ * sbox_shell.c: persistent shells. brig-init knows how to give a shell a command and how to report its end
+ * (guest/init/guest_shell.c). This file handles who waits for it, for how long, and a shell that does not come back.
  *
- *     idle --shell_run--> [a new process, when the last one has ended] -> command runs -> result -> idle
- *                                                     \-- timeout: the whole line is stopped, what it started is killed
- *                                                          \-- still nothing after SETTLE: the shell is killed and left
- * behind
+ *     idle --shell_run--> [a new process, if the last one has ended] -> command runs -> result -> idle
+ *                             \-- timeout: the whole line is stopped, what it started is killed
+ *                                  \-- still nothing after SETTLE: the shell is killed and left behind
  *
  * The shell itself outlives its process: the next command gets a new one in the last known directory, and says
- * `restarted`. Whoever runs a command is always answered, also when it is cancelled or the sandbox ends.
+ * `restarted`. The caller of a command always gets an answer, also if the command is cancelled or the sandbox ends.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -192,8 +190,8 @@ static void on_timer(struct loop_timer *timer)
         shell->settle_ns = loop_now_ns() + SETTLE_NS;
     shell->timed_out = true;
     /*
-     * In this order: what the shell does when its program has died must be to stop. Again, for one that was just being
-     * started.
+     * The order matters: when its program has died, the shell must stop. It is sent again for a program that was just
+     * being started.
      */
     (void)!program_signal(&shell->process->prog, (int)SVC_SHELL_STOP, 0, NULL, NULL);
     (void)!program_signal(&shell->process->prog, SIGKILL, SVC_SIGNAL_CHILDREN, NULL, NULL);
@@ -278,7 +276,8 @@ static void opened(struct shell *shell, const struct brig_err *err)
         done(ctx, err ? NULL : shell, err);
 }
 
-/* What can be done about a shell that did not start: sh for bash, and the sandbox's own directory for one that is gone.
+/*
+ * Handles a shell that did not start: it tries sh for bash, and the sandbox's own directory if the directory is gone.
  */
 static bool try_otherwise(struct shell *shell, uint32_t errnum, uint32_t stage)
 {

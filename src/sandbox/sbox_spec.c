@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_spec.c: what a create asks for, from JSON into struct sbox_spec: one table of members, each with its reader.
- * Whatever is not in the table is refused, and nothing of a spec is used unless all of it is good.
+ * sbox_spec.c: reads what a create asks for, from JSON into struct sbox_spec: one table of members, each with its
+ * reader. A member that is not in the table is refused, and nothing of a spec is used unless all of it is good.
  */
 #include <fcntl.h>
 #include <strings.h>
@@ -444,8 +444,7 @@ void sbox_spec_done(struct sbox_spec *spec)
 
 /* ---- templates ----------------------------------------------------------------------------------------- */
 
-/* "python:3.12-slim" is what others call it; here it is the host's own python, and if that is another one it is said.
- */
+/* Others call it "python:3.12-slim"; here it is the host's own python, and a note says so if the version differs. */
 static void note_python(const char *name, char *note, size_t size)
 {
     char target[256];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_start.c: a program goes into the sandbox and is followed to its end. START and WAIT (and ATTACH for those whose
- * output is wanted) leave in one go: the number of the process is ours to choose, so nothing has to be waited for in
- * between.
+ * sbox_start.c: starts a program in the sandbox and follows it to its end. START and WAIT (and ATTACH, if the output is
+ * wanted) leave in one write: we choose the number of the process, so nothing has to be waited for in between.
  *
  * The clock, the output limit and the calls are those of program/program.h.
  */

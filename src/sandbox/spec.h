@@ -10,11 +10,11 @@
 #include "codec/json/json_read.h"
 #include "sandbox/manager.h"
 
-/* Seconds as a number, or text with a unit. */
+/* Reads seconds as a number, or text with a unit. */
 int spec_duration(const struct json_value *v, const char *key, uint64_t *ret_ms, struct brig_err *err) MUST_CHECK;
-/* The members of `limits` that are there; the others of *ret stay. */
+/* Reads the members of `limits` that are there; the others of *ret stay. */
 int spec_limits_asked(const struct json_value *v, struct brig_limits *ret, struct brig_err *err) MUST_CHECK;
-/* How many connections at once a caller may ask for; where: "limits.connections". */
+/* Checks how many connections at once a caller may ask for; where is "limits.connections". */
 int spec_connections(int64_t connections, const char *where, enum standing who, const struct config *config,
                      struct brig_err *err) MUST_CHECK;
 /* who: `[gate] private_ranges` says from which standing on a policy may name private ranges. */

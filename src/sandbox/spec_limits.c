@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spec_limits.c: single values of a request, read strictly. A broken rule is one line that names the key, the value and
+ * spec_limits.c: reads single values of a request strictly. A broken rule is one line that names the key, the value and
  * the rule; numbers are judged before they are converted, so that no edge (0, -1, 2^31, 1e308, "9e99G", 1e-9) wraps
  * into something small. Control characters never get into names, labels and paths, where they could be taken for lines
  * of a header or a log.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spec_network.c: the members `network` and `secrets` of a create. Here is only what can be said without looking
- * anything up: the form. What a name or a policy means is policies.c's, whether a secret may be used network.c's, when
- * the sandbox is made.
+ * spec_network.c: reads the members `network` and `secrets` of a create. It checks only the form, which needs no
+ * look-up. When the sandbox is made, policies.c decides what a name or a policy means, and network.c whether a secret
+ * may be used.
  */
 #include <strings.h>
 
@@ -10,9 +10,9 @@
 #include "sandbox/private.h"
 
 /*
- * A policy is its maker's own: one who may not could name the host's loopback, its metadata service, the network it is
- * in. The same is asked of a request's policy, a tool's and a stored one's, which others use by name because its maker
- * was allowed to write it.
+ * A policy may do what its maker may do: a maker without that right could name the host's loopback, its metadata
+ * service, or the network that it is in. The same holds for a request's policy, a tool's, and a stored one, which
+ * others use by name because its maker was allowed to write it.
  */
 static int check_private(const struct json_value *policy, const char *who, struct brig_err *err)
 {

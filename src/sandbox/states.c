@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * states.c: the states of a sandbox, and the one table that says who may go where. Nobody else writes sbox->state, so
- * a race is decided here: the first transition wins, the second is told what the sandbox is by now.
+ * states.c: the states of a sandbox, and the one table of allowed transitions. No other code writes sbox->state, so a
+ * race is decided here: the first transition wins, and the second gets an error with the present state.
  */
 #include "sandbox/private.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_op.c: a question to the store whose answer comes later. The sandbox it is about stays until then; a manager
+ * store_op.c: a request to the store whose answer comes later. The sandbox that it is about stays until then. A manager
  * that has been destroyed meanwhile is not called (the store delivers what it has when it is closed, which is after
  * us).
  */

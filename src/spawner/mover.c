@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mover.c: see mover.h. It has the hierarchies from the fork and opens a sandbox's cgroups by name for each request;
- * one that is gone by then was its sandbox's end, and is answered all the same. Leaves that are not empty yet are on a
- * list, looked at again and again, at first often.
+ * mover.c: the mover process (mover.h). It has the hierarchies from the fork and opens a sandbox's cgroups by name for
+ * each request. If a cgroup is gone by then, its sandbox has ended; the request is answered all the same. Leaves that
+ * are not empty yet are on a list that is looked at again and again, at first often.
  */
 #include "spawner/mover.h"
 

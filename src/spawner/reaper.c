@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reaper.c: see reaper.h. The child has the cgroup hierarchies from the fork and is told a name when a sandbox
- * gets its cgroups, and again, with descriptors, when it is dead; closing the descriptors is what unmounts. When
- * the spawner's end of the socket closes, what is still on the list is removed too, and the child ends.
+ * reaper.c: the reaper process (reaper.h). The child has the cgroup hierarchies from the fork. It gets a name when a
+ * sandbox gets its cgroups, and again, with descriptors, when the sandbox is dead; closing the descriptors unmounts.
+ * When the spawner's end of the socket closes, what is still on the list is removed too, and the child ends.
  */
 #include "spawner/reaper.h"
 

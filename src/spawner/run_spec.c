@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_spec.c: a run as the engine asked for it, checked again. The engine checks for good messages; this
- * checks because the engine may be an unprivileged process that somebody has taken over, and the spawner may
- * be root. Nothing here is created; sources of binds are checked where they are opened (host_helper.c).
+ * run_spec.c: checks a run again as the engine asked for it. The engine checks to give good messages. The spawner
+ * checks because somebody may have taken over the engine, an unprivileged process, while the spawner may be root.
+ * Nothing is created here; sources of binds are checked where they are opened (host_helper.c).
  */
 #include <fcntl.h>
 #include <string.h>

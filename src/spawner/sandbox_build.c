@@ -2,9 +2,9 @@
 /*
  * sandbox_build.c: from a plan to a sandbox whose pid 1 says HELLO.
  *
- * The spawner prepares what needs names (cgroup, ids, store image, sources of binds), clones, and then only
- * answers: the child does all of its set-up by itself (enter.c), so that many sandboxes are built in parallel.
- * Whatever fails, sandbox_finish() takes apart what was there.
+ * The spawner prepares what needs names (cgroup, ids, store image, sources of binds), clones, and then only answers:
+ * the child does all of its set-up by itself (enter.c), so that many sandboxes are built in parallel. If anything
+ * fails, sandbox_finish() removes what was there.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_end.c: a sandbox is over. pid 1 is dead, and with it, by the kernel's word, every process of its
- * pid namespace. The run is counted and judged and the engine told; then what is left is removed.
+ * sandbox_end.c: ends a sandbox. pid 1 is dead, and with it the kernel has ended every process of its pid namespace.
+ * The run is counted and judged, and the engine gets the result; then what is left is removed.
  *
- * The cause is what ended the main process (receipt/cause.c judges).
+ * The cause is what ended the main process; receipt/cause.c judges it.
  */
 #include <inttypes.h>
 #include <stdio.h>

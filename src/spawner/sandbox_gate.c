@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_gate.c: a sandbox's network, as the engine sees it: listeners before the program starts, and again (with
- * more) when it asks.
+ * sandbox_gate.c: the network of a sandbox, as the engine sees it: listeners before the program starts, and again (with
+ * more) when the engine asks.
  *
- * Invariants: without a gate nothing of a sandbox's network changes; with one, no program starts before all of it is
- * open and the engine was told. Copies of the listeners are kept while the sandbox lives, so that connections wait, and
+ * Invariants: without a gate nothing of a sandbox's network changes. With one, no program starts before all of it is
+ * open and the engine knows it. Copies of the listeners are kept while the sandbox lives, so that connections wait, and
  * are not refused, while nobody serves them.
  */
 #include "base/err.h"

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_leaf.c: brig-init asks for a cgroup per process, and for its end; the mover does it. Whoever is asking may
- * have been taken over:
+ * sandbox_leaf.c: brig-init asks for a cgroup per process, and for its end; the mover does it. The process that asks
+ * may have been taken over:
  *
- * - who is to be moved is what the kernel says of the sender (SCM_CREDENTIALS), never a number in a payload;
- * - a sandbox has at most as many leaves as its limit of processes, and LEAVES_MAX;
- * - while OPS_MAX of its requests are under way, nothing more is read from it: it waits, the others do not;
- * - an answer that it does not read is its end: nothing is queued for it here.
+ * - The kernel says who is moved, by the credentials of the sender (SCM_CREDENTIALS), never a number in a payload.
+ * - A sandbox has at most as many leaves as its limit of processes, and LEAVES_MAX.
+ * - While OPS_MAX of its requests are under way, nothing more is read from it: it waits, the others do not.
+ * - If it does not read an answer, it is ended: nothing is queued for it here.
  *
- *     LEAF --> entering --READY 0--> in --LEAF_END--> ending --GONE-->        each arrow to and from the mover is one
- * request
- *                  \---READY errno-->  (LEAF_END while entering: it ends as soon as it is in)
+ *     LEAF --> entering --READY 0--> in --LEAF_END--> ending --GONE-->
+ *                  \---READY errno-->
+ *
+ * Each arrow to and from the mover is one request. If LEAF_END comes while a process is entering, the leaf ends as soon
+ * as the process is in.
  */
 #include <stdio.h>
 #include <string.h>

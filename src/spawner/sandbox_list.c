@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_list.c: where a sandbox is found again. Every sandbox is in exactly one list, that of its state, so that
- * nobody walks over two thousand that wait to find the one that died; and one with a run is in a bucket by the run's
- * number, which is how the engine names it.
+ * sandbox_list.c: finds sandboxes. Every sandbox is in exactly one list, that of its state, so that nobody walks over
+ * two thousand waiting sandboxes to find the one that died. A sandbox with a run is also in a bucket by the run's
+ * number, by which the engine names it.
  */
 #include "base/list.h"
 #include "spawner/spawner.h"

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_locks.c: how many file locks each sandbox holds. The kernel charges the 192 bytes of a lock to nobody and has
- * no limit on their number, but it has one list of them all, /proc/locks, which names the process that took each.
- * In a sandbox that process lives as long as its lock: the filter refuses locks of open files (OFD) and tables
- * of descriptors that two processes share.
+ * sandbox_locks.c: counts the file locks of each sandbox. The kernel charges the 192 bytes of a lock to nobody and has
+ * no limit on their number, but it has one list of them all, /proc/locks, which names the process that took each. In a
+ * sandbox that process lives as long as its lock: the filter refuses locks of open files (OFD) and tables of
+ * descriptors that two processes share.
  *
- * The list is read at most once a second, whoever looks, because the kernel waits for an RCU grace period before it
+ * The list is read at most once a second for all sandboxes, because the kernel waits for an RCU grace period before it
  * shows it (some milliseconds). As long as it is shorter than what one sandbox may have, that is all; beyond that, each
  * process is looked up by its pid namespace.
  *
- * The kernel stops all locking and walks the list from its start for every page of it that is read, so the time
- * grows with the square of its length: 16,000 lines took 0.3 s. We read LINES_MAX lines and no more. If that is not
- * all, at least one sandbox has more than its share of them (unless processes of the host have), and the one with the
- * most is ended, until the list is shorter.
+ * The kernel stops all locking and walks the list from its start for every page of it that is read, so the time grows
+ * with the square of its length: 16,000 lines took 0.3 s. We read LINES_MAX lines and no more. If that is not all, at
+ * least one sandbox has more than its share of them (unless processes of the host have), and the one with the most is
+ * ended, until the list is shorter.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +31,8 @@
 #define COUNT_NS NS_PER_SEC
 
 /*
- * The place in the list is a number that counts from its start, where new locks go in: one that is taken while we read
- * shows us another a second time. So lines that are the same count once. Two POSIX locks of a process never are.
+ * The place in the list is a number that counts from its start, where new locks are added: if a lock is taken while we
+ * read, we see another one a second time. So equal lines count once. Two POSIX locks of a process are never equal.
  */
 struct line {
     uint64_t pid, hash;
@@ -44,8 +44,8 @@ struct lines {
 };
 
 /*
- * "7: POSIX  ADVISORY  WRITE 581 00:19:868 0 EOF", or "7: -> POSIX ..." of one that waits: the pid is before the word
- * with two colons. It is -1 where the kernel names none.
+ * Parses "7: POSIX  ADVISORY  WRITE 581 00:19:868 0 EOF", or "7: -> POSIX ..." for a lock that waits. The pid stands
+ * before the word with two colons; it is -1 where the kernel names none.
  */
 static void take_line(struct lines *lines, char *line)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_run.c: a sandbox gets its program: limits are set and read back from outside, START goes down with
- * the descriptors, and the clocks (wall, CPU, store) are watched until the main process has ended.
+ * sandbox_run.c: gives a sandbox its program. Limits are set and read back from outside, START is sent with the
+ * descriptors, and the clocks (wall, CPU, store) are watched until the main process has ended.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,8 +50,9 @@ uint64_t sandbox_measure(struct sandbox *s)
     if (used > s->disk_peak)
         s->disk_peak = used;
     /*
-     * Both kinds of store take blocks one by one, so a write of any size is refused only when none is left. A few are
-     * allowed for what comes after the refusal: a program that closes, renames or truncates something on its way out.
+     * Both kinds of store take blocks one by one, so a write of any size is refused only when none is left. A few
+     * blocks are allowed for what comes after the refusal: a program that closes, renames or truncates something before
+     * it ends.
      */
     s->store_now = (left < STORE_FULL_BLOCKS && fs.f_blocks > 0 ? GUEST_STORE_FULL : 0) |
                    (fs.f_ffree == 0 && fs.f_files > 0 ? GUEST_STORE_NO_INODES : 0);
@@ -138,7 +139,7 @@ static void on_sample(struct loop_timer *timer)
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
 }
 
-/* v1: the limit was hit. A kill may follow or not; the counter tells, and then all of it goes. */
+/* v1: the limit was hit. A kill may follow or not; the counter says so, and then the whole sandbox is ended. */
 static void on_oom(struct loop_source *source, uint32_t events UNUSED)
 {
     struct sandbox *s = source->ctx;

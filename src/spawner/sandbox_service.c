@@ -3,8 +3,9 @@
  * sandbox_service.c: long-lived sandboxes, as the engine sees them: a stream to brig-init at the start, a new one when
  * it asks, freezing, counters, and the list for an engine that took the socket over.
  *
- * Invariants: the engine's end of a stream is never kept here beyond the message that carries it, or nobody would
- * notice that the engine is gone; nothing sent to a brig-init blocks, because it may be frozen, or taken over.
+ * Invariants: the engine's end of a stream is never held here beyond the message that carries it, because otherwise
+ * nobody would notice that the engine is gone. Nothing that is sent to a brig-init blocks, because it may be frozen, or
+ * taken over.
  */
 #include <stdio.h>
 #include <string.h>

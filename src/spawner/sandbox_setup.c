@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_setup.c: what the child of a clone says until its brig-init runs, and its end: it asks for its maps, or says
- * what failed; and where a zygote has cloned it, who it is comes in the zygote's answer, perhaps after its first words.
+ * sandbox_setup.c: handles the messages of a cloned child until its brig-init runs, and its end. The child asks for its
+ * maps, or says what failed. If a zygote has cloned it, its pid comes in the zygote's answer, perhaps after the child's
+ * first message.
  */
 #include <stdio.h>
 #include <string.h>

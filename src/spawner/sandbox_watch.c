@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_watch.c: kernel memory that no cgroup counts. What waits in the queue of a netlink socket is charged to
- * nobody, nor is what lies in the error queue of an inet socket (refusals, copies of what it sent) and what a UDP
- * socket holds back (MSG_MORE). A queue may hold megabytes (net.core.rmem_max); a program with a thousand such sockets
- * held gigabytes of the host's memory with a memory limit of 64 MB. The kernel has no limit on the sum, so the spawner
- * looks, and a sandbox with more than any honest program has is ended, as one that is out of memory:
- *  - more than 64 netlink sockets;
+ * sandbox_watch.c: bounds kernel memory that no cgroup counts. Nobody is charged for what waits in the queue of a
+ * netlink socket, for what lies in the error queue of an inet socket (refusals, copies of what it sent), and for what a
+ * UDP socket holds back (MSG_MORE). A queue may hold megabytes (net.core.rmem_max); a program with a thousand such
+ * sockets held gigabytes of the host's memory with a memory limit of 64 MB. The kernel has no limit on the sum. So the
+ * spawner looks, and ends a sandbox that has more than any honest program, as one that is out of memory. It counts:
+ *
+ *  - netlink sockets: at most 64;
  *  - queues of inet sockets that hold more than the memory limit, by the kernel's own list (sock_diag). Where cgroups
  *    count a part of it they keep that part below the limit, so only what they do not count can pass it;
  *  - inet sockets that are in no list (never bound, disconnected, reset), by what they could hold. The network
  *    namespace counts all sockets, and those in lists by protocol: the difference is their number;
  *  - TCP connections that no descriptor holds (closed with data to send, or never accepted). The first count against
- *    net.ipv4.tcp_max_orphans, one number for the whole host; the second are made by the kernel where it charges
- * nobody;
- *  - IPv6 addresses it has sent to. Each is an entry of the host's one table of neighbours, for a minute; on `lo` the
- *    kernel has no limit on them. A program that used 64 MB made 120,000 of them a second, 500 bytes each;
+ *    net.ipv4.tcp_max_orphans, one number for the whole host; the kernel makes the second and charges nobody;
+ *  - IPv6 addresses that it has sent to. Each is an entry of the host's one table of neighbours, for a minute; on `lo`
+ *    the kernel has no limit on them. A program that used 64 MB made 120,000 of them a second, 500 bytes each;
  *  - file locks, by the kernel's list (sandbox_locks.c).
  *
  * A sandbox of a service is looked at while a process runs in it that has used the processor: idle ones wake nobody.

@@ -29,9 +29,8 @@
 
 #define POOL_MAX 2048
 #define NOFILE_WANTED 65536u
-#define FD_TABLE                                                                                        \
-    4096 /* places in the table of descriptors from the start: 32 KB, and enough for some 500 sandboxes \
-          */
+/* The places in the table of descriptors from the start: 32 KB, and enough for some 500 sandboxes. */
+#define FD_TABLE 4096
 #define REFILL_AFTER_NS (20 * NS_PER_MS)
 #define REFILL_LATEST_NS (500 * NS_PER_MS)
 #define REFILL_BATCH 4 /* built side by side: as many as keep two cores busy */

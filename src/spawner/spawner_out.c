@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * spawner_out.c: messages to the engine. They never block: what the engine is too busy to take waits here, because it
- * may be waiting for us. While much waits, nothing more is read from it (spawner.c), so a taken-over engine that asks
- * and never listens fills its own socket and not our memory; what sandboxes say unasked is bounded by their number.
+ * may be waiting for us. While much waits, nothing more is read from it (spawner.c), so an engine that was taken over,
+ * and asks and never listens, fills its own socket and not our memory. The number of sandboxes bounds the messages that
+ * they send unasked.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spawner_wire.c: the shape of engine/spawner packets. Content is checked by whoever acts on it. */
+/* spawner_wire.c: checks the form of engine/spawner packets. The code that acts on a message checks its content. */
 #include "spawner/spawner_wire.h"
 
 size_t wire_size(uint16_t type)

@@ -18,11 +18,11 @@
 
 #define WIRE_MAGIC 0x67697262u /* "brig" */
 #define WIRE_VERSION 1u
-#define WIRE_FDS 80 /* GATE_OPEN has the most: its listeners */
+#define WIRE_FDS 80 /* GATE_OPEN has the most: its listeners. */
 #define WIRE_STRINGS_MAX (GUEST_STRINGS_MAX + 65536u)
 #define WIRE_BINDS_MAX 32u
 #define WIRE_TMPFS_MAX 16u
-#define WIRE_ZYGOTE_KEY_MAX 128u /* with its NUL */
+#define WIRE_ZYGOTE_KEY_MAX 128u /* This includes the NUL. */
 
 enum wire_type {
     WIRE_READY = 1, /* spawner: set-up done, or why not */
@@ -34,32 +34,38 @@ enum wire_type {
     WIRE_POOL,      /* engine: keep this many sandboxes ready */
     WIRE_POOL_FULL, /* spawner: they are */
 
-    /* Long-lived sandboxes: a RUN with WIRE_RUN_SERVICE has no program and no timeout. It is STARTED with one
-     * descriptor beside it, a stream to its brig-init (codec/wire/guest_svc.h), and DONE when it has ended. */
-    WIRE_ATTACH,    /* engine: a new stream for this run, in place of the last */
+    /*
+     * Long-lived sandboxes. A RUN with WIRE_RUN_SERVICE has no program and no timeout. It is STARTED with one
+     * descriptor beside it, a stream to its brig-init (codec/wire/guest_svc.h), and DONE when it has ended.
+     */
+    WIRE_ATTACH,    /* engine: a new stream for this run, which replaces the last */
     WIRE_ATTACHED,  /* spawner: struct wire_answer; fds: the stream */
     WIRE_FREEZE,    /* engine: struct wire_freeze */
     WIRE_FROZEN,    /* spawner: struct wire_answer */
     WIRE_STATS,     /* engine: head only */
     WIRE_STATS_ARE, /* spawner: struct wire_stats */
-    WIRE_LIST,      /* engine: head only; asked once by an engine that took the socket over. head.run is any number */
-    WIRE_LISTED,    /* spawner: struct wire_started of a live service; without a descriptor (ATTACH gives one) */
-    /* spawner: struct wire_ready, which the engine may have missed; head.run: the highest number ever seen */
+    WIRE_LIST,      /* engine: head only; asked once by an engine that took the socket over. head.run is any number. */
+    WIRE_LISTED,    /* spawner: struct wire_started of a live service, without a descriptor (ATTACH gives one) */
+    /* spawner: struct wire_ready, which the engine may have missed; head.run is the highest number ever seen */
     WIRE_LIST_END,
 
-    /* A sandbox with a network (host/netgate.c). With wire_run.gate.on the spawner makes routes and listeners before
-     * the program starts and says GATE_OPEN before STARTED. Asked for later (brig-egress or brigd is new, or the policy
-     * has more ports): those that are there, and the new ones. */
+    /*
+     * A sandbox with a network (host/netgate.c). With wire_run.gate.on the spawner makes routes and listeners before
+     * the program starts, and says GATE_OPEN before STARTED. WIRE_GATE asks later (brig-egress or brigd is new, or the
+     * policy has more ports) for the existing listeners and the new ones.
+     */
     WIRE_GATE,      /* engine: struct wire_gate */
     WIRE_GATE_OPEN, /* spawner: struct wire_gate_open; fds: the listeners */
 
-    /* Sandboxes that outlive their supervisor (spawner/spawner_keep.c). KEPT and TAKE are said on a connection to the
-       listener that came with KEEP. */
+    /*
+     * Sandboxes that outlive their supervisor (spawner/spawner_keep.c). KEPT and TAKE travel on a connection to the
+     * listener that came with KEEP.
+     */
     WIRE_KEEP, /* supervisor: head only; fds: enum wire_keep_fd */
     WIRE_KEPT, /* spawner: struct wire_kept; fds: the engine's end, the text, a pidfd of itself */
     WIRE_TAKE, /* the next supervisor: head only */
 
-    /* A long-lived sandbox: other limits from now on. Numbers above are known to other builds: new ones go here. */
+    /* A long-lived sandbox gets other limits. Other builds know the numbers above, so new types go here. */
     WIRE_LIMITS,     /* engine: struct wire_limits */
     WIRE_LIMITS_ARE, /* spawner: struct wire_limits_are */
     WIRE_COUNTED,    /* spawner, once and unasked: struct wire_stats; brig-init has said COUNT */
@@ -70,38 +76,40 @@ struct wire_head {
     uint32_t magic;
     uint16_t version;
     uint16_t type;
-    uint64_t run; /* the engine's number of the run; 0 where none is meant */
+    uint64_t run; /* The engine's number of the run; 0 if no run is meant. */
 };
 
 struct wire_ready {
     struct wire_head head;
-    struct brig_err err;  /* code BRIG_E_NONE when ready */
+    struct brig_err err;  /* The code is BRIG_E_NONE if it is ready. */
     uint32_t rootless;    /* 0 root, 1 one id, 2 subordinate ids */
-    uint32_t cgroup;      /* enum reading_by of the limits, BY_NONE without */
-    uint32_t image_store; /* images can be had */
+    uint32_t cgroup;      /* enum reading_by of the limits; BY_NONE without any. */
+    uint32_t image_store; /* Images are possible. */
     uint32_t landlock_abi;
-    uint32_t zygotes; /* WIRE_RUN_ZYGOTE can be had */
+    uint32_t zygotes; /* WIRE_RUN_ZYGOTE is possible. */
     uint32_t unused;
-    uint64_t list; /* LIST_END: the number of the LIST it answers; 0 otherwise */
+    uint64_t list; /* LIST_END: the number of the LIST that it answers; 0 otherwise. */
 };
 
-/* The strings: workdir, name, rootfs, binds (source, target), tmpfs paths, with WIRE_RUN_ZYGOTE the key, argv,
- * environment; in this order. */
+/*
+ * The strings are, in this order: workdir, name, rootfs, binds (source, target), tmpfs paths, with WIRE_RUN_ZYGOTE the
+ * key, argv, environment.
+ */
 struct wire_run {
     struct wire_head head;
     uint32_t flags; /* BRIG_RUN_*, WIRE_RUN_SERVICE */
     uint32_t profile;
     uint64_t require;
-    struct brig_limits limits; /* zero: the default, which depends on the store */
+    struct brig_limits limits; /* 0 is the default, which depends on the store. */
     uint16_t rows, cols;
     uint32_t n_binds, n_tmpfs, n_argv, n_env;
     uint32_t strings_len;
-    uint32_t binds_ro; /* bit per bind */
+    uint32_t binds_ro; /* One bit per bind. */
     uint64_t tmpfs_size[WIRE_TMPFS_MAX];
     struct netgate_want gate;
-    /* a last descriptor: a sealed memfd with the CA bundle (PEM) that takes the place of the template's */
+    /* 1 if a last descriptor follows: a sealed memfd with the CA bundle (PEM) that replaces the template's. */
     uint32_t trust;
-    uint32_t binds_overlay; /* bit per bind; none that is in binds_ro */
+    uint32_t binds_overlay; /* One bit per bind; none that is in binds_ro. */
 };
 
 struct wire_gate {
@@ -111,7 +119,7 @@ struct wire_gate {
 
 struct wire_gate_open {
     struct wire_head head;
-    struct brig_err err; /* code BRIG_E_NONE: open */
+    struct brig_err err; /* The code is BRIG_E_NONE if it is open. */
     uint32_t n;
     uint32_t unused;
     struct gate_listener listeners[GATE_LISTENERS_MAX];
@@ -131,7 +139,7 @@ struct wire_done {
     uint32_t started;
     int32_t exit_code, signal;
     uint32_t limits_hit;
-    uint32_t refused; /* the failure is a refusal (BRIG_E_USAGE, _REFUSED, _UNSUPPORTED), not a fault */
+    uint32_t refused; /* The failure is a refusal (BRIG_E_USAGE, _REFUSED, _UNSUPPORTED), not a fault. */
     int64_t ended_at_ns;
     struct brig_limits limits; /* as enforced */
     struct brig_usage usage;
@@ -152,14 +160,17 @@ struct wire_signal {
     uint32_t unused;
 };
 
-/* Internal flag of wire_run.flags, beside BRIG_RUN_*: a sandbox that waits to be told what to do. */
+/* An internal flag of wire_run.flags, beside BRIG_RUN_*: a sandbox that waits for requests. */
 #define WIRE_RUN_SERVICE (1u << 16)
-/* With it: process 1 is there from the start, forked by a zygote (spawner/zygote.h). Template host only. */
+/*
+ * With WIRE_RUN_SERVICE: process 1 is there from the start, forked by a zygote (spawner/zygote.h). Only for the
+ * template host.
+ */
 #define WIRE_RUN_ZYGOTE (1u << 17)
 
 struct wire_answer {
     struct wire_head head;
-    struct brig_err err; /* code BRIG_E_NONE: done */
+    struct brig_err err; /* The code is BRIG_E_NONE if it is done. */
 };
 
 struct wire_freeze {
@@ -168,15 +179,15 @@ struct wire_freeze {
     uint32_t unused;
 };
 
-/* All three are set. Its store stays as it was made, and so does everything else. */
+/* All three are set. The store and everything else stay as they were made. */
 struct wire_limits {
     struct wire_head head;
-    uint64_t memory, cpus, pids; /* as in struct brig_limits; none is 0 */
+    uint64_t memory, cpus, pids; /* As in struct brig_limits; none is 0. */
 };
 
 struct wire_limits_are {
     struct wire_head head;
-    struct brig_err err; /* code BRIG_E_NONE: they are in force; else those before are */
+    struct brig_err err; /* The code is BRIG_E_NONE if they are in force; else the former ones are. */
     uint64_t memory, cpus, pids;
 };
 
@@ -188,17 +199,18 @@ enum wire_keep_fd {
     WIRE_KEEP_END,      /* the engine's end of the spawner's socket */
     WIRE_KEEP_LISTENER, /* SOCK_SEQPACKET, in the run directory */
     WIRE_KEEP_FILE,     /* its file, O_PATH */
-    WIRE_KEEP_TEXT,     /* sealed; what a supervisor must have in common with the last one. Nothing to the spawner */
+    /* sealed; what a supervisor must have in common with the last one. It means nothing to the spawner. */
+    WIRE_KEEP_TEXT,
     WIRE_KEEP_FDS
 };
 #define WIRE_KEPT_FDS 3
 
-/* A supervisor of another build must be able to read it, so nothing of it may ever change. */
+/* A supervisor of another build must be able to read it, so it must never change. */
 struct wire_kept {
     struct wire_head head;
     uint32_t pid;
     uint32_t unused;
-    char build[64]; /* brig_version(), a space, brig_commit(), which a build without git does not know */
+    char build[64]; /* brig_version(), a space, and brig_commit(), which a build without git does not know. */
 };
 
 struct wire_stats {
@@ -215,7 +227,7 @@ struct wire_pool {
     struct wire_head head;
     uint32_t count;
     uint32_t unused;
-    struct brig_err err; /* POOL_FULL: why there are not more */
+    struct brig_err err; /* POOL_FULL: why there are not more. */
 };
 
 union wire_any {
@@ -238,9 +250,9 @@ union wire_any {
     struct wire_limits_are limits_are;
 };
 
-/* The exact size of a message of this type, 0 for an unknown type. */
+/* Returns the exact size of a message of this type, or 0 for an unknown type. */
 size_t wire_size(uint16_t type);
-/* 0, or -EPROTO: magic, version, type or size is wrong. */
+/* Returns 0, or -EPROTO if magic, version, type or size is wrong. */
 int wire_check(const union wire_any *msg, size_t len) MUST_CHECK;
 
 #endif

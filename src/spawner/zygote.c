@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zygote.c: the spawner's zygotes: who serves a key, jobs and answers, and their ends (zygote.h has the theory of
- * operation).
+ * zygote.c: the spawner's zygotes: which one serves a key, their jobs and answers, and their ends (zygote.h has the
+ * theory of operation).
  *
- * Invariants: every sandbox whose job was sent is on its zygote's list until it is told of the clone or of the failure.
- * A zygote that was killed in the middle of a job may have cloned a child that nobody was told of: it cannot get past
- * the stage where it asks for its maps, it has the zygote's process group until then, and it is collected by that.
+ * Invariants: every sandbox whose job was sent is on its zygote's list until it learns of the clone or of the failure.
+ * A zygote that was killed in the middle of a job may have cloned a child that nobody knows. This child cannot get past
+ * the stage where it asks for its maps; until then it has the zygote's process group, and it is collected by that.
  */
 #include "spawner/zygote.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zygote_lib.c: what the interpreter of a zygote sits in (libexec/brig/brig-zygote.so, loaded by zygote.py).
+ * zygote_lib.c: the library that the interpreter of a zygote runs in (libexec/brig/brig-zygote.so, loaded by
+ * zygote.py).
  *
  * Theory of operation. The interpreter has loaded our runtime and nothing else, and calls brig_zygote_serve() while it
  * holds every lock that it takes for a fork. Each job of the spawner is one clone, the spawner's child and not ours
@@ -185,9 +186,9 @@ static void await_job(void)
 }
 
 /*
- * Free pieces lie all over the heap, and a child that takes one writes to a page that it shares: a copy for a few
- * bytes. Taken here, and never given back, they are in nobody's way; what a child takes comes from the end of the heap,
- * one piece beside the other.
+ * Free pieces lie all over the heap, and a child that takes one writes to a page that it shares: a whole copy for a few
+ * bytes. They are taken here and never given back; a child then takes memory from the end of the heap, one piece beside
+ * the other.
  */
 static void use_up_holes(void)
 {

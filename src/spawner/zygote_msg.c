@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zygote_msg.c: a job for a zygote, as bytes and back (zygote_msg.h).
+ * zygote_msg.c: turns a job for a zygote into bytes and back (zygote_msg.h).
  *
  * Invariants: no address of the spawner's travels, since the children of a zygote could read it in their memory; a
  * message that is read whole leaves no byte over.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zygote_start.c: the start of a zygote: a child of the spawner goes back to the host's tree, where the interpreter is,
- * and executes it with an environment and descriptors that are all ours. The interpreter leaves that tree before it
- * says READY.
+ * zygote_start.c: starts a zygote. A child of the spawner goes back to the host's tree, where the interpreter is, and
+ * executes it with an environment and descriptors that are all ours. The interpreter leaves that tree before it says
+ * READY.
  *
  * Invariants: nothing that a plain user or a tenant can write decides what runs here. The interpreter is a file of
  * root's, below directories of root's only (host_zygote.c).
@@ -24,8 +24,9 @@
 /* ---- the child -------------------------------------------------------------------------------------- */
 
 /*
- * 0: zygote.py, from its start. 1, 2: a pipe, as a program's are, so that the interpreter makes the streams that it
- * would make there. Up to ZYGOTE_FD_MIN: /dev/null. Then what zygote_msg.h names, and no others.
+ * Descriptor 0 is zygote.py from its start; 1 and 2 are a pipe, as a program's are, so that the interpreter makes the
+ * streams that it would make there. Up to ZYGOTE_FD_MIN all are /dev/null. Then follow those that zygote_msg.h names,
+ * and no others.
  */
 static int arrange_fds(const struct host *host, int sock, int mnt)
 {

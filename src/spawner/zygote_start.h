@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zygote_start.h: from the spawner to an interpreter in zygote.py (zygote_start.c). */
+/* zygote_start.h: starts an interpreter in zygote.py (zygote_start.c). */
 #ifndef BRIG_SPAWNER_ZYGOTE_START_H
 #define BRIG_SPAWNER_ZYGOTE_START_H
 
@@ -10,7 +10,7 @@
 
 struct host;
 
-/* Starts one. fd: the spawner's end of its socket, which does not block. */
+/* Starts one. fd is the spawner's end of its socket, which does not block. */
 int zygote_execute(const struct host *host, pid_t *ret_pid, int *ret_pidfd, int *ret_fd,
                    struct brig_err *err) MUST_CHECK;
 

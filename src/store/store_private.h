@@ -108,8 +108,7 @@ struct write *write_list_take(struct write_list *list); /* the first, or NULL */
 
 const struct store_ops *store_ops_for(const char *url); /* store.c; NULL: no such data base */
 
-/* store_read.c: fn with one of the reading connections; once more, after reset(), when that one turned out to be lost.
- */
+/* store_read.c: calls fn with one of the reading connections, and once more, after reset(), if that one was lost. */
 typedef int read_fn(const struct store_ops *ops, struct store_conn *conn, void *ctx, struct brig_err *err);
 int with_reader(struct store *store, read_fn *fn, void (*reset)(void *ctx), void *ctx, struct brig_err *err) MUST_CHECK;
 

@@ -84,8 +84,8 @@ static int prepare(struct sqlite_conn *conn, unsigned sql, sqlite3_stmt **ret, s
     if (!conn->stmts[sql]) {
         if (store_sql_text(STORE_DIALECT_SQLITE, sql, &text) < 0)
             return err_nomem(err);
-        for (char *at = text.data; *at; at++) /* $7 would be a name to SQLite, counted by appearance; ?7 is the seventh
-                                               */
+        /* $7 would be a name to SQLite, counted by appearance; ?7 is the seventh parameter. */
+        for (char *at = text.data; *at; at++)
             *at = *at == '$' ? '?' : *at;
         if (sqlite3_prepare_v3(conn->db, text.data, -1, SQLITE_PREPARE_PERSISTENT, &conn->stmts[sql], NULL) !=
             SQLITE_OK)

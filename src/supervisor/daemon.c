@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * daemon.c: one child: started with nothing but its standard descriptors and a socket as descriptor 3, watched through
- * a pidfd, restarted ever more slowly while it keeps failing. No child outlives us: brigd is killed by the kernel when
- * we die, and with it goes the last descriptor of the spawner's socket, which makes the spawner end its sandboxes in
- * good order (unless we have given that to the spawner itself: keep.c).
+ * daemon.c: runs one child. It is started with only its standard descriptors and a socket as descriptor 3, watched
+ * through a pidfd, and restarted ever more slowly while it keeps failing. No child outlives us. The kernel kills brigd
+ * when we die. Then the last descriptor of the spawner's socket is closed, and the spawner ends its sandboxes in good
+ * order (unless we have given the socket to the spawner itself: keep.c).
  */
 #include <fcntl.h>
 #include <grp.h>

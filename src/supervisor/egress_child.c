@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * egress_child.c: the supervisor's third child, brig-egress. It is started with an id of its own and an empty
- * environment, is given the host's files (again when they change), and one end of a control socket whose other end is
- * brigd's: a new pair whenever either of the two is new.
+ * environment. It gets the host's files (again when they change), and one end of a control socket whose other end brigd
+ * has; there is a new pair whenever either of the two is new.
  *
- * Without it the service serves all the same: sandboxes without a network do not need it, and brigd refuses the others
- * by name. So nothing here is fatal: what fails is said once, and tried again ever more slowly. Its sockets into
- * sandboxes live in the spawner too, so one that died is replaced with the same listeners.
+ * Without it the service still serves: sandboxes without a network do not need it, and brigd refuses the others by
+ * name. So nothing here is fatal: a failure is reported once, and tried again ever more slowly. The spawner holds the
+ * sockets into sandboxes too, so a brig-egress that died is replaced with the same listeners.
  */
 #include <fcntl.h>
 #include <signal.h>

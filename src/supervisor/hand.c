@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hand.c: files of the administrator that brigd uses and cannot, or need not, open itself. The TLS key belongs to root,
- * as every tool makes it: we read it, and brigd gets a copy in memory. The log file is opened with brigd's own rights,
- * in a child that takes its user, but out here, where brigd's Landlock rules do not hold: a file that was renamed and
- * made anew can be opened again. What cannot be opened is told to brigd as text, so that a start or a reload is refused
- * in one place.
+ * hand.c: gives brigd the files of the administrator that it cannot, or need not, open itself. The TLS key belongs to
+ * root, as every tool makes it: we read it, and brigd gets a copy in memory. A child that takes brigd's user opens the
+ * log file, so brigd's rights count, but its Landlock rules do not hold there: a file that was renamed and made again
+ * can be opened again. If a file cannot be opened, brigd gets the reason as text, so that a start or a reload is
+ * refused in one place.
  */
 #include <fcntl.h>
 #include <string.h>

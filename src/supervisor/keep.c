@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * keep.c: the supervisor's half of sandboxes that outlive it (spawner/spawner_keep.c has the spawner's, and the theory
- * of operation).
+ * keep.c: the supervisor's half of sandboxes that outlive it. spawner/spawner_keep.c has the spawner's half and the
+ * theory of operation.
  *
- * The last thing of a supervisor that keeps is to see that the spawner answers on the socket in the run directory, as
- * it will have to when the next one comes; if it does not, it is killed: what nobody can find again must not run on.
- * The next supervisor goes on only with a spawner of its own build and with what the spawner enforces for the
- * administrator (the roots of binds and of templates) as the configuration has it now. Any other is ended, by removing
- * the file, before a new one is started; brigd then certifies what is gone.
+ * Before a supervisor that keeps sandboxes ends, it checks that the spawner answers on the socket in the run directory,
+ * as the spawner must when the next supervisor comes. If it does not, it is killed: what nobody can find again must not
+ * run on. The next supervisor goes on only with a spawner of its own build, and only if what the spawner enforces for
+ * the administrator (the roots of binds and of templates) is what the configuration has now. Any other spawner is
+ * ended, by removing the file, before a new one is started; brigd then writes the certificates of what is gone.
  */
 #include <fcntl.h>
 #include <poll.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * keys.c: where the key ring of secrets comes from: a file, a variable, or the output of a command; never two of them,
- * so that nobody seals with a key he does not know of. brigd and brig-egress get it in a sealed memfd and read it
- * themselves: what is done here is done as root, so nothing is parsed. Our own copy is wiped at once; it is not in any
- * argument, message or child's environment.
+ * keys.c: reads the key ring of secrets from a file, a variable, or the output of a command. It never takes two of
+ * them, so that nobody seals with a key that they do not know of. brigd and brig-egress get the ring in a sealed memfd
+ * and read it themselves; this code runs as root, so it parses nothing. Our own copy is wiped at once; it is in no
+ * argument, no message and no child's environment.
  *
- * The file is the administrator's: of our user or root, and not readable by anybody else.
+ * The file must belong to our user or root, and nobody else may be able to read it.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -111,7 +111,7 @@ static ssize_t read_output(int fd, char *text, struct brig_err *err)
     }
 }
 
-/* The pipe is closed; the process is given what is left of a second, then it goes. */
+/* The pipe is closed. The process gets what is left of a second, then it is killed. */
 static int wait_command(pid_t pid, bool kill_now, struct brig_err *err)
 {
     int status = 0;
@@ -183,7 +183,8 @@ int supervisor_keys(const struct config *config, int *ret_memfd, struct brig_err
 {
     static char text[KEYS_MAX + 1];
     const char *where = config->secrets_key_env;
-    ssize_t len = from_variable(config->secrets_key_env, text, err); /* first: it goes whatever comes */
+    /* first, because it is removed from the environment in every case */
+    ssize_t len = from_variable(config->secrets_key_env, text, err);
     int r = 0;
 
     if (ret_memfd)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * listen.c: the listeners of the service. What is reachable from other machines must be meant: an address that is not
- * loopback needs TLS or the switch that says it is insecure.
+ * listen.c: opens the listeners of the service. Reaching it from other machines must be intended: an address that is
+ * not loopback needs TLS, or the switch that says it is insecure.
  */
 #include <time.h>
 #include <arpa/inet.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* messages.c: what supervisor and brigd say to each other: fixed-size packets with at most one descriptor. */
+/*
+ * messages.c: sends and receives the messages between supervisor and brigd: fixed-size packets with at most one
+ * descriptor.
+ */
 #include <string.h>
 #include <sys/socket.h>
 

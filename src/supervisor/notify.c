@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* notify.c: the service manager's notification protocol, sd_notify(3), spoken directly: one datagram per state. */
+/* notify.c: speaks the service manager's notification protocol, sd_notify(3), directly: one datagram per state. */
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>

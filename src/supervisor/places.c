@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * places.c: who brigd is and where it may write. Started by root, brigd has an id of its own: user `brig` where the
- * system has one, else an id that no package uses (in the range that systemd gives to such services); and brig-egress
- * another (`brig-egress`), so that neither can signal or trace the other. brigd's four directories belong to it; their
- * parent stays root's, and can be passed through but not read.
+ * places.c: chooses brigd's user and makes its directories. If root starts it, brigd has an id of its own: the user
+ * `brig` if the system has one, else an id that no package uses (in the range that systemd gives to such services).
+ * brig-egress has another one (`brig-egress`), so that neither can signal or trace the other. brigd's four directories
+ * belong to it; their parent stays root's, and can be passed through but not read.
  */
 #include <fcntl.h>
 #include <pwd.h>

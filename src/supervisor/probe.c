@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * probe.c: whether a start would find what it needs, without making anything. `brig config check` and the start call
- * the same functions in the same order, so that both end with the same words: the key ring, the directories, the files,
- * what an earlier service left, the listeners. What brigd opens is tried as brigd's user, what the supervisor reads as
- * who we are.
+ * probe.c: checks whether a start would find what it needs, without making anything. `brig config check` and the start
+ * call the same functions in the same order, so that both end with the same message: the key ring, the directories, the
+ * files, what an earlier service left, the listeners. What brigd opens is tried as brigd's user; what the supervisor
+ * reads is tried as our own.
  *
- * Only the start can tell: whether a database server answers, whether another daemon has the socket or the port, what a
- * key command prints, and what is in the files (a certificate, a key ring, a database).
+ * Only the start can find out whether a database server answers, whether another daemon has the socket or the port,
+ * what a key command prints, and what is in the files (a certificate, a key ring, a database).
  */
 #include <fcntl.h>
 #include <stddef.h>

@@ -84,8 +84,8 @@ static int give_files(struct supervisor *sup, const char *text, size_t len)
 }
 
 /*
- * The file as it is now, sealed, so that brigd needs no right to read where it lies, and before it the files that it
- * names. A file that cannot be read is the same as none.
+ * Sends the configuration file as it is now, sealed, so that brigd needs no right to read it where it lies; the files
+ * that it names are sent before it. A file that cannot be read counts as none.
  */
 static int send_config(struct supervisor *sup)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench.c: `brig bench`: the numbers of docs/BENCHMARKS.md on this machine. Groups are independent: one that
- * cannot be measured here becomes a skip with its reason, and the others go on. The exit status is 0 when all
- * that was measured keeps its promise, 1 when something does not.
+ * bench.c: `brig bench`: the numbers of docs/BENCHMARKS.md on this machine. Groups are independent: if one cannot be
+ * measured here, it is skipped with its reason, and the others go on. The exit status is 0 when all that was measured
+ * keeps its promise, 1 when something does not.
  */
 #include <string.h>
 #include <sys/utsname.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench.h: the parts of `brig bench`. Every number is taken in this run, on this machine; whatever is compared
- * is measured interleaved (one of each, again and again, in changing order), so that a slow second hits all.
+ * bench.h: the parts of `brig bench`. Every number is taken in this run, on this machine. Things that are compared are
+ * measured in turns (one of each, again and again, in changing order), so that a slow second hits all of them.
  *
  *   bench.c             the verb: flags, groups, table and JSON
  *   bench_stats.c       samples -> p50, p95, p99; rows, ratios, skips
@@ -29,10 +29,10 @@ struct bench_row {
     const char *unit;
     size_t n;
     double p50, p95, p99;
-    char against[40]; /* "" if the row stands alone */
-    double ratio;     /* p50 to p50 of that */
-    double bound;     /* of the ratio, or of p50 where there is none; 0: no promise */
-    bool at_least;    /* the bound is a floor */
+    char against[40]; /* "" if the row is compared with nothing. */
+    double ratio;     /* The ratio of the two p50. */
+    double bound;     /* The bound of the ratio, or of p50 if there is no ratio; 0: no promise. */
+    bool at_least;    /* The bound is a minimum. */
 };
 
 struct bench_skip {
@@ -42,8 +42,8 @@ struct bench_skip {
 
 struct bench {
     uint64_t runs;
-    const char *only; /* a group, or NULL */
-    const char *loop; /* hidden: be a loop instead */
+    const char *only; /* One group, or NULL. */
+    const char *loop; /* Hidden: run this loop instead. */
     bool json;
     char self[4096]; /* the path of this program */
     uint64_t random;
@@ -61,33 +61,38 @@ struct bench_samples {
 /* ---- bench_stats.c ------------------------------------------------------------------------------ */
 
 int bench_samples_init(struct bench_samples *samples, size_t cap) MUST_CHECK;
-void bench_samples_add(struct bench_samples *samples, double value); /* past cap: dropped */
+void bench_samples_add(struct bench_samples *samples, double value); /* Samples past cap are dropped. */
 void bench_samples_done(struct bench_samples *samples);
-/* Sorts the samples, the good end first: unit "ops/s" is a speed, the others are costs. NULL when there are none.
- * The row is the bench's; later fields are filled by the caller. */
+/*
+ * Sorts the samples, the good end first: the unit "ops/s" is a speed, the others are costs. Returns NULL if there are
+ * none. The bench owns the row; the caller fills in the later fields.
+ */
 struct bench_row *bench_add_row(struct bench *bench, const char *name, const char *unit, struct bench_samples *samples);
 void bench_compare(struct bench_row *row, const struct bench_row *with);
 void bench_skip(struct bench *bench, const char *name, const char *format, ...) PRINTF_LIKE(3, 4);
-/* 0 .. n-1 in a new order, so that no one always comes after the same other and pays for what that left behind. */
+/*
+ * Writes 0 to n-1 in a new order, so that no candidate always follows the same other one and pays for what that left
+ * behind.
+ */
 void bench_shuffle(struct bench *bench, unsigned *order, unsigned n);
 void bench_nap(long ms);
-/* "bench: ..." on stderr. */
+/* Prints "bench: ..." on stderr. */
 void bench_say(const char *format, ...) PRINTF_LIKE(1, 2);
 bool bench_row_met(const struct bench_row *row);
 
 /* ---- bench_spawn.c ------------------------------------------------------------------------------ */
 
 double bench_now_us(void);
-/* Runs it with nothing on its descriptors. Exit status (128+n for a signal), or a negative errno. */
+/* Runs it with nothing on its descriptors. Returns the exit status (128+n for a signal) or a negative errno. */
 int bench_spawn(const char *const *argv, double *ret_us) MUST_CHECK;
-/* The same with stdout and stderr into out, in directory dir_fd if not -1. */
+/* Does the same with stdout and stderr into out, in the directory dir_fd if that is not -1. */
 int bench_spawn_output(const char *const *argv, int dir_fd, struct buf *out) MUST_CHECK;
-/* Starts it with stdout and stderr into a file; the pid, or a negative errno. */
+/* Starts it with stdout and stderr into a file. Returns the pid or a negative errno. */
 pid_t bench_spawn_background(const char *const *argv, const char *log) MUST_CHECK;
-/* n of them at once, all waited for. */
+/* Runs n of them at once and waits for all. */
 int bench_spawn_many(const char *const *argv, size_t n, double *ret_us) MUST_CHECK;
-bool bench_installed(const char *program); /* somewhere in PATH */
-/* A private directory; removed, with all in it, by bench_remove_directory(). */
+bool bench_installed(const char *program); /* Is it somewhere in PATH? */
+/* Makes a private directory; bench_remove_directory() removes it with its content. */
 int bench_make_directory(char *path, size_t size) MUST_CHECK;
 void bench_remove_directory(const char *path);
 int bench_write_file(const char *directory, const char *name, const char *text) MUST_CHECK;
@@ -101,7 +106,7 @@ int bench_python(struct bench *bench, struct brig_err *err) MUST_CHECK;
 int bench_memory(struct bench *bench, struct brig_err *err) MUST_CHECK;
 int bench_throughput(struct bench *bench, struct brig_err *err) MUST_CHECK;
 
-/* An engine as an embedder has it: the helper is executed, not forked. */
+/* Makes an engine as an embedder has it: the helper is executed, not forked. */
 int bench_engine(unsigned pool, struct brig_engine **ret, struct brig_err *err) MUST_CHECK;
 /* Fails unless the run ended with exit status 0. */
 int bench_check(const struct brig_run *run, struct brig_err *err) MUST_CHECK;
@@ -109,13 +114,13 @@ int bench_check(const struct brig_run *run, struct brig_err *err) MUST_CHECK;
 /* ---- bench_docker.c ----------------------------------------------------------------------------- */
 
 struct bench_docker {
-    char directory[64]; /* "" until started */
-    char host[96];      /* value of docker's -H */
-    char cgroup[32];    /* the parent of its containers' */
-    pid_t engine;       /* 0: somebody else's */
+    char directory[64]; /* "" until it is started. */
+    char host[96];      /* The value of docker's -H. */
+    char cgroup[32];    /* The parent of its containers' cgroups. */
+    pid_t engine;       /* 0 if it belongs to somebody else. */
 };
 
-/* 0 when `docker run brig-bench /bin/true` can be tried; else negative, and the reason. */
+/* Returns 0 if `docker run brig-bench /bin/true` can be tried; else a negative errno and the reason. */
 int bench_docker_start(struct bench_docker *docker, char *reason, size_t size) MUST_CHECK;
 void bench_docker_stop(struct bench_docker *docker);
 
@@ -124,7 +129,7 @@ void bench_docker_stop(struct bench_docker *docker);
 enum bench_loop { LOOP_CPU, LOOP_GETPPID, LOOP_PREAD, LOOP_CHECKED, LOOP_FILES, LOOP_MAX };
 
 extern const char *const bench_loop_names[LOOP_MAX];
-/* Runs a loop and prints "OPERATIONS NANOSECONDS". The exit status. */
+/* Runs a loop and prints "OPERATIONS NANOSECONDS". Returns the exit status. */
 int bench_loop_main(const char *name);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_docker.c: Docker as a peer. As root with dockerd installed, an engine of our own is started on a
- * private socket with a private data root, configuration, cgroup and mount namespace, and no network, so that nothing
- * of the machine's is touched and nothing of it remains; it ends with us, however we end. Else an engine that
- * already answers is used. The image is this machine's /bin/true with its libraries: no registry is asked.
+ * bench_docker.c: measures Docker as a peer. As root with dockerd installed, it starts an engine of its own on a
+ * private socket with a private data root, configuration, cgroup and mount namespace, and no network. So nothing of the
+ * machine is touched and nothing remains; the engine always ends with us. Otherwise an engine that already answers is
+ * used. The image is this machine's /bin/true with its libraries: no registry is asked.
  */
 #include <limits.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_library.c: what an embedder pays with the engine up: one run at a time from the pool and without it, a
- * hundred at once, and an interpreter. A measured run is create, run, destroy; refilling the pool in between
- * is not measured, as it is not waited for in life.
+ * bench_library.c: measures what an embedder pays with a running engine: one run at a time from the pool and without
+ * it, a hundred at once, and an interpreter. A measured run is create, run and destroy. Refilling the pool in between
+ * is not measured, because real callers do not wait for it.
  */
 #include <string.h>
 

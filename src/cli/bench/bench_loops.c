@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_loops.c: `brig bench --loop NAME`: the same machine code, run once inside a sandbox and once outside.
- * A loop runs for a fixed time and prints how much it did. Not in the help: it is of use only to bench itself.
+ * bench_loops.c: `brig bench --loop NAME`: the same machine code, run once inside a sandbox and once outside. A loop
+ * runs for a fixed time and prints how much it did. It is not in the help, because only bench itself uses it.
  */
 #include <fcntl.h>
 #include <string.h>

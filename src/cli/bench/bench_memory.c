@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_memory.c: what a sandbox costs while it waits, all told: MemAvailable without and with a thousand of
- * them, so that page tables, kernel objects and slabs count as well. Caches are dropped where we may (root),
- * and a reading is taken only once it has settled, because namespaces are torn down in the background.
+ * bench_memory.c: measures the whole memory of a waiting sandbox: MemAvailable without and with a thousand of them, so
+ * that page tables, kernel objects and slabs count as well. Caches are dropped where we may (root), and a reading is
+ * taken only once it has settled, because namespaces are torn down in the background.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_peers.c: `brig run -- /bin/true` as a command, with all its layers, against other sandboxes as commands,
- * each in the cheapest form that still is one. A peer that is not installed, or does not work here, is
- * skipped by name and reason. Between two commands is a pause, since the kernel takes namespaces apart after
- * the command has ended, and that is not for the next to pay.
+ * bench_peers.c: measures `brig run -- /bin/true` as a command, with all its layers, against other sandboxes as
+ * commands, each in its cheapest form. A peer that is not installed, or does not work here, is skipped by name and
+ * reason. There is a pause between two commands: the kernel removes namespaces after a command has ended, and the next
+ * command should not pay for that.
  */
 #include <fcntl.h>
 #include <limits.h>

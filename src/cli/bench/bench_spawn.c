@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_spawn.c: plain programs, without a sandbox of ours: the peers, the outside half of every comparison,
- * and the few tools that a measurement needs. Always posix_spawn(3), which does not copy our page tables.
+ * bench_spawn.c: runs plain programs without a sandbox: the peers, the outside half of every comparison, and the few
+ * tools that a measurement needs. It always uses posix_spawn(3), which does not copy our page tables.
  */
 #include <fcntl.h>
 #include <limits.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_stats.c: samples into percentiles (nearest rank), rows, ratios; and the order in which things are measured.
- * No averages: one hiccup would be in them. Percentiles count from the good end, so that p99 is the bad one for
- * speeds too: 99 of 100 runs were at least that fast.
+ * bench_stats.c: turns samples into percentiles (nearest rank), rows and ratios, and decides the order of measurements.
+ * It makes no averages, because one outlier would change them. Percentiles count from the good end, so that p99 is the
+ * bad one for speeds too: 99 of 100 runs were at least that fast.
  */
 #include <stdarg.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_throughput.c: what a program loses inside. The loops of this very program run in a sandbox (through a
- * bind of its file) and outside, in turn, and their speeds are compared. The file loop runs on either kind of store,
- * memory and (for a run that asks for disk) an ext4 image on a loop device; the outside gets the same kind.
+ * bench_throughput.c: measures how much speed a program loses inside a sandbox. The loops of this very program run in a
+ * sandbox (through a bind of its file) and outside, in turn, and their speeds are compared. The file loop runs on
+ * either kind of store, memory and (for a run that asks for disk) an ext4 image on a loop device; the outside gets the
+ * same kind.
  */
 #include <fcntl.h>
 #include <limits.h>

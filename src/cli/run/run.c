@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.c: `brig run`: one program in one sandbox, in the foreground. The order matters for its speed and its
- * manners: all words are judged before anything is created; the spawner is forked before signals are blocked,
- * so that it does not inherit that; the terminal goes raw last and comes back first.
+ * run.c: `brig run`: runs one program in one sandbox, in the foreground. The order matters: all words are judged before
+ * anything is created; the spawner is forked before signals are blocked, so that it does not inherit that; the terminal
+ * becomes raw last and is restored first.
  */
 #include <string.h>
 

@@ -24,12 +24,12 @@
 
 /* ---- what was asked for ------------------------------------------------------------------------- */
 
-struct run_list { /* strings, NULL-terminated once there is one; the strings are not owned */
+struct run_list { /* Strings with a NULL at the end once there is one. The strings are not owned. */
     const char **items;
     size_t n, cap;
 };
 
-struct run_owned { /* memory that lives as long as the options */
+struct run_owned { /* Memory that lives as long as the options. */
     struct run_owned *next;
     char bytes[];
 };
@@ -39,64 +39,68 @@ struct run_options {
     bool interactive, tty, quiet, json;
     bool writable_root, kill_on_output, local;
     const char *receipt;
-    struct run_list env_file, env_flag; /* -e wins over --env-file, wherever it stands */
+    struct run_list env_file, env_flag; /* -e wins over --env-file in any order. */
     struct brig_bind *binds;
     struct brig_tmpfs *tmpfs;
-    size_t n_words; /* no list of flags can be longer */
+    size_t n_words; /* No list of flags can be longer. */
     struct run_owned *owned;
     struct net_flags net;
-    struct buf policy; /* of the network, for a run in this process */
+    struct buf policy; /* The network policy, for a run in this process. */
     char policy_name[NET_NAME_MAX];
-    const struct run_language *language; /* --lang; NULL: a command */
-    struct buf code;                     /* its text, with a zero byte behind it */
+    const struct run_language *language; /* --lang; NULL for a command. */
+    struct buf code;                     /* Its text, with a zero byte behind it. */
 };
 
-/* 0, 1 when it is over (help was printed, and *ret_status is set; or what is wrong was said), or a negative errno.
- * Checks what is syntax; what a limit or a path may be is checked by brig_run_start(). */
+/*
+ * Returns 0; 1 when it is over (help was printed and *ret_status is set, or the mistake was reported); or a negative
+ * errno. It checks the syntax; brig_run_start() checks what a limit or a path may be.
+ */
 int run_options_parse(struct run_options *options, int argc, char **argv, int *ret_status,
                       struct brig_err *err) MUST_CHECK;
 void run_options_done(struct run_options *options);
-/* For a run in this process: the policy is written out. */
+/* For a run in this process: writes the policy out. */
 int run_options_local(struct run_options *options, struct brig_err *err) MUST_CHECK;
-/* Zeroed memory; NULL when there is none. */
+/* Returns zeroed memory, or NULL when memory is short. */
 char *run_options_alloc(struct run_options *options, size_t size);
 
 struct flag;
 int run_env_flag(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 int run_env_file(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
-/* Makes spec.env of the lists, and of TERM when there is a PTY. */
+/* Makes spec.env from the lists, and from TERM if there is a PTY. */
 int run_env_finish(struct run_options *options, struct brig_err *err) MUST_CHECK;
-const char *run_env_terminal(void); /* our TERM, if it looks like one */
+const char *run_env_terminal(void); /* Our TERM, if it looks like one. */
 
 /* ---- output ------------------------------------------------------------------------------------- */
 
-/* What cannot be written at once is kept, so that a slow reader of ours never holds up the engine (and with
- * it the run's timeout). No more can gather than the run's own output limit. */
+/*
+ * What cannot be written at once is kept, so that a slow reader of ours never delays the engine, and with it the run's
+ * timeout. The run's own output limit bounds what is kept.
+ */
 struct run_sink {
     int fd;
-    bool opened, terminal; /* looked at with the first byte: most runs print nothing */
-    bool raw;              /* -t: the program owns the terminal; nothing is escaped */
-    size_t chunk;          /* bytes that can be written without blocking once poll() says POLLOUT */
+    bool opened, terminal; /* These are set with the first byte, because most runs print nothing. */
+    bool raw;              /* -t: the program owns the terminal, and nothing is escaped. */
+    size_t chunk;          /* The bytes that can be written without blocking once poll() says POLLOUT. */
     struct escape escape;
     struct buf pending;
-    size_t sent; /* of pending */
-    int failed;  /* 0 or a negative errno; then everything is dropped */
+    size_t sent; /* How much of pending was sent. */
+    int failed;  /* 0 or a negative errno; then everything is dropped. */
 };
 
 void run_sink_init(struct run_sink *sink, int fd, bool raw);
 void run_sink_put(struct run_sink *sink, const void *data, size_t len);
-void run_sink_flush(struct run_sink *sink); /* as much as goes without blocking */
-void run_sink_end(struct run_sink *sink);   /* the program has ended: what the escape filter held */
+void run_sink_flush(struct run_sink *sink); /* Writes as much as it can without blocking. */
+void run_sink_end(struct run_sink *sink);   /* The program has ended: writes what the escape filter held. */
 bool run_sink_waiting(const struct run_sink *sink);
 void run_sink_done(struct run_sink *sink);
 
 /* ---- terminal ----------------------------------------------------------------------------------- */
 
-/* Raw mode of the terminal on stdin, undone by run_tty_restore() and by every signal that can be caught. */
+/* Sets the terminal on stdin to raw mode. run_tty_restore() and every signal that can be caught undo it. */
 int run_tty_raw(struct brig_err *err) MUST_CHECK;
-void run_tty_raw_again(void); /* after a stop: the shell had its own modes */
+void run_tty_raw_again(void); /* Called after a stop, because the shell had its own modes. */
 void run_tty_restore(void);
-/* The window of stdin or stdout, or 24 x 80. */
+/* Finds the size of the window of stdin or stdout, or 24 x 80. */
 void run_tty_size(uint16_t *ret_rows, uint16_t *ret_cols);
 
 /* ---- the loop ----------------------------------------------------------------------------------- */
@@ -107,45 +111,48 @@ struct run_loop {
     struct run_sink out, err_out;
     int signal_fd;
     bool tty;
-    bool reading;         /* our stdin still has something for the program */
+    bool reading;         /* Our stdin still has something for the program. */
     char *input;          /* RUN_INPUT bytes, while reading */
-    size_t in_len, in_at; /* read from stdin, taken by the program */
-    int retry_ms;         /* until the program is asked again to take some */
-    unsigned n_signals;   /* that ask for an end */
+    size_t in_len, in_at; /* Read from stdin, and taken by the program. */
+    int retry_ms;         /* The time until the program is offered more input. */
+    unsigned n_signals;   /* The signals that ask for an end. */
     uint64_t cancel_at_ns;
 };
 
 #define RUN_INPUT ((size_t)64 << 10)
 
-/* Blocks the signals that the loop reads. Called before the run starts, so that none is lost in between. */
+/* Blocks the signals that the loop reads. It is called before the run starts, so that none is lost in between. */
 int run_loop_init(struct run_loop *loop, struct brig_engine *engine, const struct run_options *options,
                   struct brig_err *err) MUST_CHECK;
-/* spec.on_output with the loop as ctx. */
+/* This is spec.on_output, with the loop as ctx. */
 void run_loop_output(void *ctx, struct brig_run *run, enum brig_stream stream, const void *data, size_t len);
-/* Until the run is done and its output is written. */
+/* Runs until the run is done and its output is written. */
 int run_loop_until_done(struct run_loop *loop, struct brig_run *run, struct brig_err *err) MUST_CHECK;
 void run_loop_done(struct run_loop *loop);
 
-/* One line about what ended the run, or about brig itself. quiet: none about limits. */
+/* Prints one line about what ended the run, or about brig itself. quiet: none about limits. */
 void run_end_say(const struct brig_receipt *receipt, bool quiet);
-/* --net learn: the policy that was learned, on stderr. */
+/* --net learn: prints the policy that was learned on stderr. */
 void run_end_learned(const char *json, size_t len);
 
-/* By a daemon, if there is one and it can (run_remote.c). false: it is to be done here. */
+/* Runs it by a daemon, if there is one and it can (run_remote.c). Returns false if it must be done here. */
 bool run_remote(const struct run_options *options, int *ret_status) MUST_CHECK;
 
-/* the member `limits` */
+/* Writes the member `limits`. */
 void run_put_limits(struct json *json, const struct brig_limits *limits, const struct net_flags *net);
 
-/* --lang (run_code.c). The text is read and becomes spec.argv (1: it cannot be, and a line was said); run_code(): by a
- * service, if there is one and it can; false: that argv is to be run as any other. */
+/*
+ * --lang (run_code.c). run_code_read() reads the text, which becomes spec.argv; it returns 1 if that is not possible
+ * and a line was printed. run_code() runs it by a service, if there is one and it can; it returns false if that argv
+ * must be run as any other.
+ */
 int run_code_flag(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 int run_code_read(struct run_options *options, int n, char *const *words, struct brig_err *err) MUST_CHECK;
 bool run_code(const struct run_options *options, int *ret_status) MUST_CHECK;
 
 /* ---- receipt ------------------------------------------------------------------------------------ */
 
-/* Refuses a FILE that could not be written, before anything runs. */
+/* Refuses a FILE that cannot be written, before anything runs. */
 int run_receipt_check(const char *path, struct brig_err *err) MUST_CHECK;
 int run_receipt_write(const char *path, const char *json, size_t len, struct brig_err *err) MUST_CHECK;
 int run_receipt_print(const char *json, size_t len, struct brig_err *err) MUST_CHECK;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_code.c: `brig run --lang LANGUAGE FILE|-`: a snippet instead of a command. A daemon runs it as code (POST
- * /v1/run; the receipt's kind is `code`): by a warm interpreter, with an empty stdin. Where there is none, or a flag
- * asks for what only a process has (-i, -t, -v, ...), the interpreter is found inside, and gets the text as one word of
- * its command line: no shell reads it. What fits into no word (128 KiB, the kernel's limit) and TypeScript, which needs
- * the runtime to lose its types, are for a service in either case.
+ * run_code.c: `brig run --lang LANGUAGE FILE|-`: runs a snippet instead of a command. A daemon runs it as code (POST
+ * /v1/run; the receipt's kind is `code`): with a warm interpreter and an empty stdin. If there is no daemon, or a flag
+ * asks for what only a process has (-i, -t, -v, ...), the interpreter is found inside and gets the text as one word of
+ * its command line: no shell reads it. A text that does not fit into a word (128 KiB, the kernel's limit), and
+ * TypeScript, whose types only the runtime removes, always need a service.
  */
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_end.c: how a run ended, in one line for people, whoever ran it; and what --net learn found out. */
+/* run_end.c: prints one line about the end of a run, local or remote, and what --net learn found out. */
 #include <stdio.h>
 
 #include "cli/cli.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_env.c: the environment that the user adds with -e and --env-file. The program's environment is built
- * from nothing: no flag takes a variable of the caller's, because the caller of an agent's tool holds keys.
- * An environment file is data: no quoting, no expansion, no export.
+ * run_env.c: reads the environment that the user adds with -e and --env-file. The program's environment is built from
+ * nothing: no flag copies a variable of the caller, because the caller of an agent's tool holds keys. An environment
+ * file is data: no quoting, no expansion, no export.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_loop.c: Theory of operation
+ * run_loop.c: the loop of a run in the foreground. Theory of operation:
  *
- * One poll() over everything that can happen to a run in the foreground: the engine has something to do, a
- * signal came, our stdin has bytes for the program, our stdout or stderr can take some again. Nothing here
- * blocks but that poll().
+ * One poll() watches everything that can happen: the engine has something to do, a signal came, our stdin has bytes for
+ * the program, our stdout or stderr can take some again. Nothing else here blocks.
  *
- * Signals. INT, TERM, HUP and QUIT are forwarded to the program the first time, so that it can end in its own
- * way; a second one, or two seconds, cancels the run. USR1 and USR2 are only forwarded. A signal that we were
- * started with as ignored (nohup, a background job) stays ignored.
+ * Signals. INT, TERM, HUP and QUIT are forwarded to the program the first time, so that it can end in its own way; a
+ * second one, or two seconds, cancels the run. USR1 and USR2 are only forwarded. A signal that was ignored when we
+ * started (nohup, a background job) stays ignored.
  *
- * Stdin is read only when all that was read before is with the program, so a program that does not read
- * holds back whoever writes to us.
+ * Stdin is read only when the program has taken all that was read before. So a program that does not read holds back
+ * the writer of our stdin.
  *
- * When nobody reads our stdout or stderr any more the run is cancelled: a program writing to that pipe itself
+ * When nobody reads our stdout or stderr any more, the run is cancelled: a program that writes to that pipe itself
  * would have died of SIGPIPE.
  */
 #include <poll.h>

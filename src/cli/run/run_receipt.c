@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_receipt.c: the receipt on its way out. A receipt file appears whole or not at all (a temporary file
- * beside it, then rename), readable by its owner only, since a program's output is in it. A FILE that is
- * there and is no regular file (a pipe, a device, a link) is written to, never replaced. /dev/stderr and
- * /dev/fd/N are that descriptor itself: opening them anew would overwrite the log file behind them.
+ * run_receipt.c: writes the receipt. A receipt file appears whole or not at all (a temporary file beside it, then
+ * rename), readable by its owner only, since a program's output is in it. An existing FILE that is no regular file (a
+ * pipe, a device, a link) is written to, never replaced. /dev/stderr and /dev/fd/N are that descriptor itself: opening
+ * them again would overwrite the log file behind them.
  */
 #include <fcntl.h>
 #include <limits.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_remote.c: `brig run` by a daemon: a sandbox for this run, made and ended there, its program on our stdin, stdout,
- * signals and terminal. What the user sees is what a run in this process shows; the receipt says via: daemon.
+ * run_remote.c: `brig run` by a daemon. The daemon makes and ends a sandbox for this run; its program uses our stdin,
+ * stdout, signals and terminal. The user sees the same as from a run in this process; the receipt says via: daemon.
  *
- * Not by a daemon: -v, --rootfs and --tmpfs (they name things of the caller, or are not in its interface), --cpu-time
- * (it does not count the CPU time of a process against a limit), and words that are not UTF-8, which JSON does not
- * carry.
+ * These are not done by a daemon: -v, --rootfs and --tmpfs (they name things of the caller, or are not in its
+ * interface), --cpu-time (the daemon does not count the CPU time of a process against a limit), and words that are not
+ * UTF-8, which JSON does not carry.
  */
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_sink.c: where the program's output goes: our stdout, or our stderr.
+ * run_sink.c: writes the program's output to our stdout or stderr.
  *
- * These descriptors are shared with whoever started us, so they are never made non-blocking. Instead poll()
- * is asked first and no more is written than then fits: a pipe that is ready has room for PIPE_BUF bytes. So
- * a reader that stopped reading stops nothing here but itself.
+ * We share these descriptors with the process that started us, so they are never made non-blocking. Instead poll() is
+ * asked first, and no more is written than fits: a pipe that is ready has room for PIPE_BUF bytes. So a reader that
+ * does not read stops nothing else here.
  */
 #include <limits.h>
 #include <poll.h>

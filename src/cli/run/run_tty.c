@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_tty.c: our terminal while the program has a PTY of its own (-i -t). Every key goes to the program, so
- * ours is in raw mode, and whatever happens to us it must not stay so: the normal end restores it, and so do
- * handlers for the signals that would end us otherwise (those of the loop arrive through its signalfd). Only
- * SIGKILL and SIGSTOP are out of reach.
+ * run_tty.c: our terminal while the program has a PTY of its own (-i -t). Every key goes to the program, so ours is in
+ * raw mode, and it must never stay so. The normal end restores it, and so do handlers for the signals that would end us
+ * otherwise (those of the loop arrive through its signalfd). Only SIGKILL and SIGSTOP cannot be handled.
  *
- * The saved modes are the one global of the command: a signal handler has no other way to them.
+ * The saved modes are the one global variable of the command: a signal handler has no other way to reach them.
  */
 #include <signal.h>
 #include <sys/ioctl.h>

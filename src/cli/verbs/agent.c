@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent.c: `brig agent add|ls|show|rm|attach|detach`: whom tools run for: variables, state, and which tools it may use.
+ * agent.c: `brig agent add|ls|show|rm|attach|detach`: the agents for which tools run: their variables, their state, and
+ * the tools that they may use.
  */
 #include <string.h>
 

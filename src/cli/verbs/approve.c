@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * approve.c: `brig approve` and `brig deny`: a yes or a no to runs that wait for one; without a word: which those are.
- */
+/* approve.c: `brig approve` and `brig deny`: answers runs that wait for an approval; without a word it lists them. */
 #include "base/str.h"
 #include "cli/listing.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_config.c: `brig config check|show|sample`: what a configuration says, without a daemon; read exactly as the
- * daemon does. `check` is for scripts: 0 when it is right (notes on stdout), 1 when it is not (one line on stderr).
+ * cli_config.c: `brig config check|show|sample`: shows a configuration without a daemon, read exactly as the daemon
+ * reads it. `check` is for scripts: 0 if it is right (notes on stdout), 1 if it is not (one line on stderr).
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_policy.c: `brig policy set|ls|show|rm|check`: named network policies (docs/NETWORK.md). Nothing about policies is
- * known here: files go to the daemon as they are, and it says what is wrong with them; check asks the code that
- * enforces.
+ * cli_policy.c: `brig policy set|ls|show|rm|check`: named network policies (docs/NETWORK.md). This code knows nothing
+ * about policies: files go to the daemon as they are, and it says what is wrong with them; check asks the code that
+ * enforces them.
  */
 #include <string.h>
 

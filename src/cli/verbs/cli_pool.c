@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cli_pool.c: `brig pool ls|prewarm`: interpreters that wait for runs, and the requirement sets they have. */
+/* cli_pool.c: `brig pool ls|prewarm`: interpreters that wait for runs, and the dependency sets that they have. */
 #include "base/str.h"
 #include "cli/listing.h"
 

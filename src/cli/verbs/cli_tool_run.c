@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_tool_run.c: `brig tool run NAME|FILE`: one run of a tool, registered or in a file. The result is on stdout as
- * JSON, what the tool itself printed on stderr, and the exit status says whose fault it was: 0, 1 when the tool failed,
- * else as `brig run`.
+ * cli_tool_run.c: `brig tool run NAME|FILE`: runs a tool once, registered or in a file. The result is on stdout as JSON
+ * and the tool's own output on stderr. The exit status is 0, or 1 if the tool failed, else as for `brig run`.
  */
 #include <string.h>
 
@@ -72,7 +71,10 @@ static int put_common(struct json *json, const struct tool_run_options *options,
     return options->env.n ? service_put_pairs(json, "env_vars", options->env.items, options->env.n, err) : 0;
 }
 
-/* "words" of examples/words.js. Of a Python file the service finds the function itself, as when it is registered. */
+/*
+ * Returns "words" for examples/words.js. The service finds the function of a Python file itself, as when it is
+ * registered.
+ */
 static void put_name(struct json *json, const char *file)
 {
     const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file;
@@ -91,7 +93,7 @@ static void put_name(struct json *json, const char *file)
     service_put_text(json, "name", taken ? "tool" : name);
 }
 
-/* Of a registered tool everything can be said; a file is run as Letta's interface does it. */
+/* Everything can be said about a registered tool; a file is run as Letta's interface does it. */
 static bool make_request(const char *word, const struct tool_run_options *options, struct buf *target, struct buf *body)
 {
     AUTO_BUF struct buf args = BUF_INIT(ARGS_LIMIT), source = BUF_INIT(TOOL_SOURCE_LIMIT + 65536);

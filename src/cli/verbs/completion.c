@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * completion.c: `brig completion bash|zsh|fish`: a script for the shell. It knows no flags: they come from `brig VERB
- * --help`, so that it cannot be out of date; names of sandboxes come from a daemon, if one answers at once.
+ * completion.c: `brig completion bash|zsh|fish`: a script for the shell. It contains no flags: they come from `brig
+ * VERB --help`, so it is never out of date. The names of sandboxes come from a daemon, if one answers at once.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cp.c: `brig cp`: files and trees into and out of a sandbox. Bytes stream; nothing is held. A file appears whole or
- * not at all on either side.
+ * cp.c: `brig cp`: copies files and trees into and out of a sandbox. Bytes stream and are never held whole. A file
+ * appears whole or not at all on either side.
  */
 #include "base/str.h"
 #include "cli/verbs/cp.h"

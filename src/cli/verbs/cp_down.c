@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cp_down.c: out of a sandbox: a file into a temporary one beside its place, which then takes its name; a tree through
- * client/tree.h, which lets nothing of it out of its directory.
+ * cp_down.c: copies out of a sandbox: a file into a temporary one beside its place, which then takes its name; a tree
+ * through client/tree.h, which lets nothing out of its directory.
  */
 #include <fcntl.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cp_progress.c: one line on the terminal while bytes move, five times a second, gone when they are through. */
+/* cp_progress.c: shows one line on the terminal while bytes move, five times a second, and removes it afterwards. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cp_up.c: into a sandbox: a file by PUT, with its length; stdin without one; a tree as a tar stream that is made on
- * the way. */
+/*
+ * cp_up.c: copies into a sandbox: a file by PUT with its length, stdin without one, a tree as a tar stream that is made
+ * on the way.
+ */
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>

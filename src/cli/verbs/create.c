@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * create.c: `brig create`: a sandbox that stays. Sizes and times travel as they were typed: the daemon has the rules,
- * and its message names them.
+ * create.c: `brig create`: makes a sandbox that stays. Sizes and times travel as they were typed: the daemon has the
+ * rules, and its message names them.
  */
 #include <limits.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_probe.c: what a tool would find: one sandbox looks for interpreters and installers, and another one, with the
- * network policy `packages`, asks the package indexes that this host's settings name (HEAD of one page, nothing is
- * downloaded). Run in this process, with or without a daemon. Addresses go in without the names and passwords they may
- * have.
+ * doctor_probe.c: finds out what a tool would find: one sandbox looks for interpreters and installers, and another one,
+ * with the network policy `packages`, asks the package indexes that this host's settings name (HEAD of one page,
+ * nothing is downloaded). It runs in this process, with or without a daemon. Addresses are passed in without the names
+ * and passwords that they may have.
  */
 #include <fcntl.h>
 #include <stdio.h>

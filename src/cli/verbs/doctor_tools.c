@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_tools.c: what tools need of this host besides a sandbox: directories that the service writes to, and keys for
- * the values it keeps. Nothing is made here and no key is read: a directory that is missing is made by the service when
- * it starts.
+ * doctor_tools.c: checks what tools need from this host besides a sandbox: directories that the service writes to, and
+ * keys for the values that it keeps. Nothing is made here and no key is read: a directory that is missing is made by
+ * the service when it starts.
  */
 #include <limits.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * events.c: `brig events`: what happens to sandboxes, as it happens. Goes on where it was when the daemon is restarted.
+ * events.c: `brig events`: prints what happens to sandboxes, as it happens. After a restart of the daemon it goes on
+ * where it was.
  */
 #include <signal.h>
 #include <string.h>

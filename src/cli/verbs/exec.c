@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec.c: `brig exec`: a program in a sandbox that is there, in the foreground or (-d) left to itself. */
+/* exec.c: `brig exec`: runs a program in an existing sandbox, in the foreground or (-d) in the background. */
 #include <string.h>
 
 #include "base/err.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect.c: `brig inspect`: all that the daemon knows about a sandbox, a process of it, or how it ended. */
+/*
+ * inspect.c: `brig inspect`: prints all that the daemon knows about a sandbox, one of its processes, or how it ended.
+ */
 #include <string.h>
 
 #include "cli/service.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lifecycle.c: `brig pause`, `resume`, `stop` and `rm`: one question per sandbox, in order. One that fails does not
- * keep the others from being asked; the status tells that one did.
+ * lifecycle.c: `brig pause`, `resume`, `stop` and `rm`: one request per sandbox, in order. If one fails, the others are
+ * still asked; the exit status says that one failed.
  */
 #include <string.h>
 

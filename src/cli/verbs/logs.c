@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * logs.c: `brig logs`: what the processes of a sandbox wrote and its rings still hold; with -f as they write it.
+ * logs.c: `brig logs`: prints what the processes of a sandbox wrote, as far as the rings still hold it; with -f as they
+ * write it.
  *
- * Following is one child per process of the sandbox, each with a connection of its own: a stream that stands still
- * holds up no other. The parent looks for new processes every second and ends with the sandbox.
+ * To follow, there is one child per process of the sandbox, each with a connection of its own, so a stream that stands
+ * still delays no other. The parent looks for new processes every second and ends with the sandbox.
  */
 #include <signal.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ls.c: `brig ls`: files in a sandbox, as brig-init sees them from inside. */
+/* ls.c: `brig ls`: lists files in a sandbox, as brig-init sees them from inside. */
 #include <string.h>
 
 #include "base/str.h"

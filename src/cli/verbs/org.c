@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* org.c: `brig org create|ls|rm`: organisations, which see nothing of each other. Only the socket's administrator has
- * them. */
+/*
+ * org.c: `brig org create|ls|rm`: manages organisations, which see nothing of each other. Only the administrator on the
+ * socket may use it.
+ */
 #include <string.h>
 
 #include "cli/listing.h"

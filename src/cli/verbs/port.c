@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* port.c: `brig port`: where programs in a sandbox listen, and an address with a token that lets a browser in for a
- * while. */
+/*
+ * port.c: `brig port`: shows where programs in a sandbox listen, and an address with a token that lets a browser in for
+ * a while.
+ */
 #include <string.h>
 
 #include "base/parse.h"

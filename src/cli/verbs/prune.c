@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prune.c: `brig prune`: ends the sandboxes that nobody has use for any more. */
+/* prune.c: `brig prune`: ends the sandboxes that nobody uses any more. */
 #include <string.h>
 
 #include "cli/service.h"

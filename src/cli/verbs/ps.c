@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps.c: `brig ps`: the sandboxes there are, newest first, page by page until all are listed. */
+/* ps.c: `brig ps`: lists the sandboxes, newest first, page by page until all are listed. */
 #include <string.h>
 
 #include "cli/listing.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* receipts.c: `brig receipt ls|show|files`: what runs did, as the service has it until retention ends. */
+/* receipts.c: `brig receipt ls|show|files`: shows what runs did, as the service has it until retention ends. */
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * secret.c: `brig secret set|ls|rm|keygen`: secrets that sandboxes use and, brokered, never see. A value comes from
- * stdin, a file or a variable; never from the command line, which every process of the machine can read. It is sent as
- * base64, byte for byte, and our copies are wiped.
+ * secret.c: `brig secret set|ls|rm|keygen`: manages secrets that sandboxes use and, if they are brokered, never see. A
+ * value comes from stdin, a file or a variable; never from the command line, which every process of the machine can
+ * read. It is sent as base64, byte for byte, and our copies are wiped.
  */
 #include <fcntl.h>
 #include <string.h>

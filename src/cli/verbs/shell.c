@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shell.c: `brig shell`: a shell with a terminal in a sandbox; left with Ctrl-P Ctrl-Q it goes on, and can be come back
- * to. */
+/*
+ * shell.c: `brig shell`: opens a shell with a terminal in a sandbox. Ctrl-P Ctrl-Q leaves it running, and one can come
+ * back to it.
+ */
 #include <string.h>
 
 #include "base/err.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stats.c: `brig stats`: what sandboxes use now; with --watch again and again, and then CPU as a share since the last
- * look. */
+/*
+ * stats.c: `brig stats`: shows what sandboxes use now; with --watch again and again, and then CPU as a share since the
+ * last look.
+ */
 #include <string.h>
 
 #include "base/clock.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool.c: `brig tool add|ls|show|run|rm|schema`: the tools of an organisation. Sources go to the daemon as they are;
- * what a Python function takes is found out there, in a sandbox.
+ * tool.c: `brig tool add|ls|show|run|rm|schema`: manages the tools of an organisation. Sources go to the daemon as they
+ * are; it finds the parameters of a Python function in a sandbox.
  */
 #include "cli/verbs/tool.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_answer.c: one run that a service does, as it is shown: what the program prints as it comes, then its result or
- * its end. Of a tool stdout has the result and nothing else; of a snippet stdout and stderr are the program's own. On a
- * terminal what strangers could have chosen is escaped.
+ * tool_answer.c: shows one run of a service: first what the program prints as it comes, then its result or its end. For
+ * a tool, stdout has the result and nothing else; for a snippet, stdout and stderr are the program's own. On a
+ * terminal, everything that strangers could have chosen is escaped.
  *
- * A run is asked for as a stream of events where the route has one. What came as events is not said again when the
- * answer comes; what is only in the answer (the last words of a run that was ended) is.
+ * A run is asked for as a stream of events if the route has one. What came as events is not printed again with the
+ * answer; what is only in the answer (the last output of a run that was ended) is.
  */
 #include <signal.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_local.c: `brig tool run` without a daemon. What runs a tool (registry, schema, pool, receipts) is the service,
- * so one is started for this command: the same program, the same layers, a directory and a socket that nobody else has,
- * no address. It sees none of the user's configuration, since that may name a data base that another service has. It
- * ends with us, also when we are killed (PDEATHSIG).
+ * tool_local.c: `brig tool run` without a daemon. The service runs tools (registry, schema, pool, receipts), so one is
+ * started for this command: the same program, the same layers, a private directory and socket, no address. It does not
+ * see the user's configuration, because that may name a data base of another service. It ends with us, also when we are
+ * killed (PDEATHSIG).
  */
 #include <dirent.h>
 #include <fcntl.h>

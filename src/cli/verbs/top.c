@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* top.c: `brig top`: the processes that were started in a sandbox, with the numbers by which other verbs know them. */
+/*
+ * top.c: `brig top`: lists the processes that were started in a sandbox, with the numbers by which other verbs know
+ * them.
+ */
 #include "cli/listing.h"
 
 static int top_main(int argc, char **argv);

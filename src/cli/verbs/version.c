@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * version.c: `brig version`: which build this is, for people and for programs that have to agree with it; and which one
- * the daemon is, if one answers. None is no error, and no word is lost about it.
+ * version.c: `brig version`: prints which build this is, for people and for programs that must agree with it, and which
+ * build the daemon is, if one answers. A missing daemon is no error and is not mentioned.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frame.c: frame headers. The reader is strict: this version has ten types, one flag and one stream. Anything else
- * means that the two sides do not understand each other, and reading on would not help.
+ * frame.c: frame headers. The reader is strict: this version has the types of frame.h, one flag and one stream.
+ * Anything else means that the two sides do not understand each other, and reading on would not help.
  */
 #include "codec/wire/frame.h"
 

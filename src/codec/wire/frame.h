@@ -28,8 +28,8 @@ enum frame_type {
     FRAME_LEAF_READY = 8, /* to init: guest_leaf_ready; the child is in it, or why not */
     FRAME_LEAF_END = 9,   /* from init: guest_leaf; kill what is in it and remove it */
     FRAME_LEAF_GONE = 10, /* to init: guest_leaf_gone; nothing of it is left */
-    FRAME_COUNT = 11,     /* from init, once: empty; the answer of a program is about to leave: the engine is told what
-                             the sandbox has used */
+    /* from init, once: empty. The answer of a program is about to leave; the engine gets what the sandbox has used. */
+    FRAME_COUNT = 11,
     FRAME_TYPE_MAX
 };
 

@@ -164,9 +164,8 @@ int guest_signal_parse(const uint8_t *in, size_t len, uint32_t *ret) MUST_CHECK;
 
 /* ---- LEAF, LEAF_READY, LEAF_END, LEAF_GONE: a cgroup per process of a service ----------------------- */
 
-#define GUEST_LEAF_SIZE                                                                           \
-    4u /* LEAF and LEAF_END carry the number of the leaf, which is that of its process and not 0. \
-        */
+/* The length of LEAF and LEAF_END. They carry the number of the leaf, which is that of its process and not 0. */
+#define GUEST_LEAF_SIZE 4u
 int guest_leaf_put(uint8_t *out, size_t size, uint32_t leaf) MUST_CHECK;
 int guest_leaf_parse(const uint8_t *in, size_t len, uint32_t *ret) MUST_CHECK;
 

@@ -34,11 +34,10 @@
 #define SVC_WINDOW (1u << 20)
 #define SVC_OPEN_MAX (GUEST_STRINGS_MAX + 16384u) /* The longest open, put together from its frames. */
 #define SVC_PATH_MAX 4096u
-#define SVC_CALLS_MAX                                                                              \
-    1024u /* The calls that are open at once on a connection; one more gets SVC_REPLY with EAGAIN. \
-           */
+/* The calls that are open at once on a connection; one more gets SVC_REPLY with EAGAIN. */
+#define SVC_CALLS_MAX 1024u
 
-/* The frame types of the service connection (frame.h has 1 to 10). */
+/* The frame types of the service connection; those of frame.h are below 16. */
 enum svc_type {
     SVC_HELLO = 16, /* both ways, first: struct svc_hello; request 0 */
 

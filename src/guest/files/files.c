@@ -2,11 +2,11 @@
 /*
  * files.c: the file worker's loop: which call is served when.
  *
- * Theory of operation. One thread, one poll. Files are read and written with blocking calls, which on regular files and
- * directories are short, and nothing else is ever opened (files_path.c). Input frames are obeyed as they come: DATA is
- * written to its file at once, so no call has an input queue, and the order of frames is the fairness between uploads.
- * Calls that produce output take turns, each a piece of 256 KiB or some hundred entries, as long as the output buffer
- * has room.
+ * Theory of operation. One thread runs one poll. Files are read and written with blocking calls, which are short on
+ * regular files and directories; nothing else is ever opened (files_path.c). Input frames are obeyed as they come: DATA
+ * is written to its file at once, so no call has an input queue, and the order of frames is the fairness between
+ * uploads. Calls that produce output take turns, each a piece of 256 KiB or some hundred entries, as long as the output
+ * buffer has room.
  *
  *     open ----> open() --CALL_ON--> idle, work or send --...--> REPLY; close() undoes what is not finished
  *        \-- FRAME_MORE: the pieces gather in `state` until they are complete

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_meta.c: calls about names rather than contents: STAT, MKDIR, LIST.
+ * files_meta.c: the calls about names and not about contents: STAT, MKDIR, LIST.
  *
  * LIST sends entries as it meets them: memory does not grow with the tree, and neither order nor one moment in time is
  * promised. What vanishes while it is listed is not listed.

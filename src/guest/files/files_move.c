@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_move.c: MOVE. One rename where the kernel can do it. Between two file systems a regular file is copied to a
- * temporary name beside its new place, renamed there, and only then removed from the old; a symlink is made again. So
- * at no moment is there neither, and a failure leaves the old one. Directories, FIFOs and sockets are not copied:
- * EXDEV.
+ * files_move.c: MOVE. It is one rename where the kernel can do it. Between two file systems a regular file is copied to
+ * a temporary name beside its new place, renamed there, and only then removed from the old place; a symbolic link is
+ * made again. So one of the two always exists, and a failure leaves the old one. Directories, FIFOs and sockets are not
+ * copied: EXDEV.
  */
 #include <linux/fs.h>
 

@@ -387,8 +387,8 @@ int place_stat(const struct place *place, struct stat *ret)
 }
 
 /*
- * Looked at before it is opened: a FIFO would wake who waits at its other end, a device may do anything. What takes its
- * place in between is opened without waiting, seen, and closed.
+ * It is looked at before it is opened: a FIFO would wake a process at its other end, and a device may do anything. If
+ * something else takes its place in between, that is opened without waiting, seen, and closed.
  */
 int place_open(const struct place *place, int flags, struct stat *st)
 {

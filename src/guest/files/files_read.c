@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_read.c: READ. The bytes go from the file into the output buffer and from there to the socket; nobody copies
- * them in between. The length of the file is what it turns out to be: it may grow or shrink while it is read.
+ * files_read.c: READ. The bytes go from the file into the output buffer and from there to the socket, without another
+ * copy. The file may grow or shrink while it is read; its length is what was read.
  */
 #include "guest/files/files_int.h"
 

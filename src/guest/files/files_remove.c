@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_remove.c: REMOVE. Nothing is followed, whatever is swapped meanwhile: each name is unlinked in a directory that
- * was entered by descriptor. Trees of any depth go: the walk keeps no paths, and a directory whose name was
+ * files_remove.c: REMOVE. It follows nothing, whatever is swapped meanwhile: each name is unlinked in a directory that
+ * was entered by descriptor. It removes trees of any depth: the walk keeps no paths, and a directory whose name was
  * forgotten on the way down is met again when its parent is read once more.
  *
- * A program that keeps making files in the tree is not raced for ever: ENOTEMPTY.
+ * If a program keeps making files in the tree, the call ends with ENOTEMPTY.
  */
 #include <dirent.h>
 

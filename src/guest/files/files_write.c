@@ -6,8 +6,8 @@
  * the worker ends. At EOF it gets its name: at once when there is none to replace, else a temporary one
  * (.brig-XXXXXXXX, in the same directory) that is renamed over the old. Where a file system has no O_TMPFILE, or the
  * kernel will not link one, the file has the temporary name from the start, and close() removes it. What is renamed or
- * linked has its final mode already. There is no fsync: a sandbox's disk does not outlive its machine in any promised
- * way.
+ * linked has its final mode already. There is no fsync, because nothing promises that a sandbox's disk survives a crash
+ * of the machine.
  */
 #include <linux/fs.h>
 

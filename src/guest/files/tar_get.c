@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tar_get.c: TAR_GET: a tree as a stream, made while it is read.
+ * tar_get.c: TAR_GET: makes a tar stream of a tree while it is read.
  *
- * Nothing is made beforehand: a member's header waits in `head`, its content is read straight into the output, what
- * is missing of it or behind it are zeroes. A header promises a size before the content is read, so a file that shrinks
- * is filled up and one that grows is cut: the archive stays well formed, and the REPLY tells the first thing that was
+ * Nothing is made beforehand. A member's header waits in `head`, its content is read straight into the output, and
+ * zeroes fill what is missing. A header promises a size before the content is read. So a file that shrinks is filled up
+ * with zeroes and a file that grows is cut: the archive stays well formed, and the REPLY names the first thing that was
  * wrong.
  */
 #include <dirent.h>

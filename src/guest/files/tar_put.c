@@ -9,7 +9,7 @@
  *
  * Directories get their mode and time last, children before parents: a mode may forbid what is yet to be made in them,
  * and making it changes the time. What is to be set waits in a table of bounded size; what does not fit keeps the time
- * of its making. The destination itself keeps its mode and time whatever the archive says of ".".
+ * of its making. The destination itself keeps its mode and time whatever the archive says about ".".
  */
 #include <sys/mman.h>
 
@@ -185,7 +185,8 @@ static int put_link(struct tar_put *put, const struct tar_member *member)
 }
 
 /*
- * Made anew, whatever was there. Only the first attempt may find something: a program that keeps making it is refused.
+ * It is made again, whatever was there. Only the first attempt may find something: if a program keeps making it, the
+ * call is refused.
  */
 static int put_new(struct tar_put *put, const struct tar_member *member, const char *name)
 {
@@ -235,7 +236,8 @@ static int put_member(struct tar_put *put)
 }
 
 /*
- * Modes and times are the last thing: a descriptor may be written to after its mode forbids it, but not its time kept.
+ * Modes and times are set last: a descriptor can be written to after its mode forbids it, but writing would change the
+ * time.
  */
 static int end_member(struct tar_put *put)
 {

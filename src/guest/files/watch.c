@@ -4,10 +4,10 @@
  *
  * Theory of operation. inotify watches one directory at a time, so a recursive watch is always behind: between the
  * moment a directory appears and the moment it is watched, things happen in it. Therefore each is watched first and
- * read after, and what the reading finds is reported as if it had just been made. Better twice than never. A directory
- * that was read at the beginning is not reported. When inotify has lost events, the caller is told, and the whole tree
- * is read again, quietly, for directories that nobody watches yet. A directory found twice shows by its number and
- * heals the tree's idea of where it is.
+ * read after, and what the reading finds is reported as if it had just been made. An event may be reported twice but
+ * never lost. A directory that was read at the beginning is not reported. When inotify has lost events, the caller is
+ * told, and the whole tree is read again, quietly, for directories that nobody watches yet. A directory found twice
+ * shows by its number and heals the tree's idea of where it is.
  *
  * A directory that is moved says so twice, here and there, with the same cookie. Between the two it is nowhere; when
  * the second does not come within a moment, it has left the tree, and the watches below it are dropped.
@@ -142,7 +142,8 @@ static int open_node(const struct watch *watch, uint16_t node)
 }
 
 /*
- * Known already under this number: it is the same directory, whatever its name was. Returns which node to read, if any.
+ * It is known already under this number, so it is the same directory, whatever its name was. Returns the node to read,
+ * if any.
  */
 static uint16_t unite(struct watch *watch, uint16_t node, uint16_t known)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * channel.c: the private socket between a process and whoever holds its CHANNEL call, and processes that were here
- * before us.
+ * channel.c: the private socket between a process and the holder of its CHANNEL call, and the process that was in the
+ * sandbox before pid 1.
  *
  * Theory of operation. The program finds one end of an AF_UNIX stream as descriptor 3; ours is an outlet and an inlet
  * on a descriptor each, as a port has. Nothing that it wrote there is ever forgotten: without a call, or with one that
@@ -74,7 +74,8 @@ bool channel_held_back(const struct call *call)
 }
 
 /*
- * What the streams have now goes first. After the read, or output written between a mark and the read would be missed.
+ * What the streams have now is sent first. The mark is set after the read; otherwise output that was written between a
+ * mark and the read would be missed.
  */
 static void mark_streams(struct channel *channel)
 {
@@ -195,7 +196,7 @@ void channel_done(struct proc *proc)
 
 /* ---- the call --------------------------------------------------------------------------------------- */
 
-/* Of one that has not executed it is the failure that counts, and that is still to be told. */
+/* If the program never started, report the failure itself; it has not been sent yet. */
 static void drained(struct call *call)
 {
     if (call->proc->state != PROC_STARTING)

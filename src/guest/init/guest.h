@@ -2,7 +2,7 @@
 /*
  * guest.h: the parts of brig-init, pid 1 of every sandbox (init.c has the theory of operation).
  *
- * No function here allocates, uses errno or a C library. Failures are negative errnos.
+ * No function here allocates memory or uses errno or a C library. Failures are negative errnos.
  */
 #ifndef BRIG_GUEST_INIT_GUEST_H
 #define BRIG_GUEST_INIT_GUEST_H
@@ -34,51 +34,57 @@ uint64_t guest_now_ns(void); /* CLOCK_MONOTONIC */
 /* Sends one whole frame, with a descriptor beside it unless pass_fd is -1. */
 int control_send(enum frame_type type, const uint8_t *payload, size_t len, int pass_fd) MUST_CHECK;
 /*
- * Waits for bytes and keeps them. Returns 0; -EPIPE when the other side has gone; -EPROTO when more descriptors
- * came than a START may carry.
+ * Waits for bytes and keeps them. Returns 0, -EPIPE when the other side has gone, or -EPROTO when more descriptors came
+ * than a START may carry.
  */
 int control_receive(void) MUST_CHECK;
-/* The next complete frame: 1 and *ret (valid until the next call of either), 0 when there is none, -EPROTO. */
+/*
+ * Finds the next complete frame. Returns 1 with *ret (valid until the next call of this or control_receive()), 0 if
+ * there is none, or -EPROTO.
+ */
 int control_next(struct frame *ret) MUST_CHECK;
-/* The descriptors that came so far. The caller owns them. */
+/* Returns the descriptors that came so far. The caller owns them. */
 unsigned control_take_fds(int fds[GUEST_STDIO_MAX]);
-/* Forgets everything received and gives the memory back: argv and environment do not stay in pid 1. */
+/* Forgets everything that was received and gives the memory back: argv and environment do not stay in pid 1. */
 void control_forget(void);
 
 /* ---- program.c: from a clone to execve ------------------------------------------------------------ */
 
-#define EXIT_NOT_STARTED 125 /* of a process that gave up before execve */
-#define SHELL_FD_RESULT 8    /* what a persistent shell finds beside its stdio (guest_shell.c) */
+#define EXIT_NOT_STARTED 125 /* The status of a process that gave up before execve. */
+#define SHELL_FD_RESULT 8    /* The descriptors that a persistent shell finds beside its stdio (guest_shell.c). */
 #define SHELL_FD_COMMAND 9
-#define CHANNEL_FD 3 /* what a process with a channel finds (channel.c); until then it is the control socket's */
+/* The descriptor that a process with a channel finds (channel.c); before that it is the control socket's. */
+#define CHANNEL_FD 3
 
-/* Who is to come out of the stages. */
+/* What the stages make. */
 enum program_kind {
-    PROGRAM_MAIN,    /* the program of START: checks its layers, says STARTED, executes */
-    PROGRAM_PROBE,   /* the same without a program: checks its layers, says STARTED, exits */
-    PROGRAM_SERVICE, /* one process of a service: tells init on report_fd, executes */
+    PROGRAM_MAIN,    /* the program of START: it checks its layers, sends STARTED and executes */
+    PROGRAM_PROBE,   /* the same without a program: it checks its layers, sends STARTED and exits */
+    PROGRAM_SERVICE, /* one process of a service: it reports to init on report_fd and executes */
 };
 
 struct program {
     enum program_kind kind;
     const struct guest_start *start;
-    char **argv, **env; /* NULL-terminated, into the message they came with */
+    char **argv, **env; /* They end with NULL and point into the message they came with. */
     int fds[GUEST_STDIO_MAX];
     unsigned n_fds;
-    uint64_t bounding; /* capabilities in pid 1's bounding set */
-    /* of PROGRAM_SERVICE */
-    int report_fd;    /* SOCK_SEQPACKET: struct child_report to init; a released leaf from it */
-    int shell_fds[2]; /* become SHELL_FD_RESULT and SHELL_FD_COMMAND; or -1 */
-    int channel_fd;   /* becomes CHANNEL_FD; or -1 */
-    uint32_t leaf;    /* the cgroup it asks for first; 0: none */
-    /* Written by the child, which as MAIN and PROBE shares our memory until it executes: */
-    int stage;  /* enum guest_stage it has reached */
-    int errnum; /* why it stopped there, or 0 */
+    uint64_t bounding; /* The capabilities in pid 1's bounding set. */
+    /* Only for PROGRAM_SERVICE: */
+    int report_fd;    /* A SOCK_SEQPACKET: carries struct child_report to init, and a released leaf from it. */
+    int shell_fds[2]; /* They become SHELL_FD_RESULT and SHELL_FD_COMMAND; or -1. */
+    int channel_fd;   /* It becomes CHANNEL_FD; or -1. */
+    uint32_t leaf;    /* The cgroup that it asks for first; 0 for none. */
+    /* The child writes these. As MAIN and PROBE it shares our memory until it executes. */
+    int stage;  /* The enum guest_stage that it has reached. */
+    int errnum; /* Why it stopped there, or 0. */
     struct guest_started started;
 };
 
-/* Told by a process of a service: first its terminal's master (beside it), then that it is about to execute, then
- * failures. */
+/*
+ * The reports of a process of a service: first the master of its terminal (beside it), then that it is about to
+ * execute, then failures.
+ */
 enum child_report_kind { CHILD_TTY = 1, CHILD_EXECUTES, CHILD_FAILED };
 struct child_report {
     uint32_t kind, stage, errnum, pid;
@@ -86,27 +92,30 @@ struct child_report {
 };
 
 /*
- * n_argv + n_env strings, one after the other, as two vectors in memory of their own; extra (NULL, or two that may be
- * NULL) follows the arguments. Returns 0 or a negative errno.
+ * Turns n_argv + n_env strings, one after the other, into two vectors in memory of their own. extra (NULL, or two
+ * strings that may be NULL) follows the arguments. Returns 0 or a negative errno.
  */
 int program_vectors(struct program *program, const char *strings, uint32_t n_argv, uint32_t n_env,
                     const char *const extra[2]) MUST_CHECK;
 /*
- * Makes the child, which sends STARTED itself, and returns once it has executed the program or given up (then
- * program->errnum is set, and the child is yet to be reaped). Returns its pid or a negative errno.
+ * Makes the child, which sends STARTED itself, and returns once it has executed the program or given up. If it gave up,
+ * program->errnum is set and the child must still be reaped. Returns its pid or a negative errno.
  */
 pid_t program_start(struct program *program) MUST_CHECK;
-/* What the child does, for those who have forked by themselves (PROGRAM_SERVICE). */
+/* The work of the child, for callers that have forked by themselves (PROGRAM_SERVICE). */
 __attribute__((noreturn)) void program_child(struct program *program);
 __attribute__((noreturn)) void program_give_up(struct program *program, long ret);
-/* The first stage alone: ids, groups, capabilities; from here on it is the program's user, and not dumpable. */
+/*
+ * Does the first stage alone: ids, groups, capabilities. From here on the process is the program's user, and not
+ * dumpable.
+ */
 long program_become_user(const struct program *program) MUST_CHECK;
 
 /* ---- tty.c --------------------------------------------------------------------------------------- */
 
 /*
- * In the child, as the program's user and in a session of its own: a PTY as 0, 1, 2 and controlling terminal.
- * Returns the master (CLOEXEC).
+ * Called in the child, as the program's user and in a session of its own: makes a PTY that is 0, 1, 2 and the
+ * controlling terminal. Returns the master (close-on-exec).
  */
 int tty_open(uint16_t rows, uint16_t cols) MUST_CHECK;
 

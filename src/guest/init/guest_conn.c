@@ -2,10 +2,10 @@
 /*
  * guest_conn.c: the connection with brigd: frames that come, and the calls they open.
  *
- * One connection at a time; a new one ends the calls of the old without a word, never the processes. It is closed only
- * between events (conn_close_soon), so whoever handles a frame may go on. A frame that no correct brigd sends closes
- * it; an open whose payload makes no sense is answered EINVAL. Frames of a call that has ended are ignored: they
- * crossed its REPLY.
+ * There is one connection at a time. A new one ends the calls of the old one silently, and never the processes. A
+ * connection is closed only between events (conn_close_soon), so the handler of a frame may go on. A frame that no
+ * correct brigd sends closes it; an open whose payload makes no sense is answered EINVAL. Frames of a call that has
+ * ended are ignored: they crossed its REPLY.
  */
 #include <sys/epoll.h>
 #include <sys/random.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * guest_conn_send.c: what goes to brigd.
+ * guest_conn_send.c: sends frames to brigd.
  *
- * Three sources, always in this order within one sendmsg: short frames, which are copied into one buffer when they are
- * made; whole frames of the file worker, from the buffer they were received in; and data, from the rings it lies in. So
- * data is not copied here, several frames go out in one call, and an answer is never behind more than one batch of
- * data.
+ * There are three sources, always in this order within one sendmsg: short frames, which are copied into one buffer when
+ * they are made; whole frames of the file worker, from the buffer they were received in; and data, from the rings it
+ * lies in. So data is not copied here, several frames go out in one call, and an answer is never behind more than one
+ * batch of data.
  *
- * A frame that the socket took only in part must be completed before anything else: what is left of it is copied to
- * the (then empty) buffer of short frames. A ring's reader moves on only once its bytes have gone or are there.
+ * A frame that the socket took only in part must be completed before anything else: what is left of it is copied to the
+ * (then empty) buffer of short frames. A ring's reader moves on only once its bytes have gone or are there.
  *
  * Calls that may have something to send stand in one queue and take turns, a few frames each.
  */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * guest_service.c: a brig-init that serves. What brigd asks comes on a stream (codec/wire/guest_svc.h); the spawner's
- * control socket stays what it was, and hands over a new stream when the old one is lost (ATTACH).
+ * guest_service.c: the loop of a brig-init that serves. brigd's requests come on a stream (codec/wire/guest_svc.h); the
+ * spawner's control socket stays what it was, and hands over a new stream when the old one is lost (ATTACH).
  *
  * Theory of operation. One loop over epoll: the control socket, a signalfd for children, the stream, and the ends of
  * every process's pipes. A round handles what is ready, then conn_end_round() sends what that has made ready and closes
- * a stream that broke. A source may be closed by any handler: what epoll has still told about it is forgotten.
+ * a stream that broke. Any handler may close a source; events that epoll has still reported for it are dropped.
  *
  * Invariants: nothing blocks but the wait for events and the short frames on the control socket. Processes outlive
  * connections; pid 1 outlives everything but the control socket. With nothing to do it waits without a timeout, and has

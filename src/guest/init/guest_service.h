@@ -2,7 +2,7 @@
 /*
  * guest_service.h: the parts of a brig-init that serves processes (guest_service.c has the theory of operation).
  *
- * What there is: a connection with calls (guest_conn.c, guest_conn_send.c), processes (proc*.c), and between them
+ * The parts are a connection with calls (guest_conn.c, guest_conn_send.c), processes (proc*.c), and between them
  * outlets, which take bytes from a descriptor into a ring that calls read, and inlets, which take bytes from a call to
  * a descriptor. Everything is single-threaded; memory is mapped when it is needed and given back when it is not.
  */
@@ -16,11 +16,11 @@
 #include "guest/init/guest.h"
 
 #define SERVICE_FD_STREAM (INIT_FD_CONTROL + 1)
-#define STREAMS 3u /* 0 goes in; 1 and 2 come out */
+#define STREAMS 3u /* Stream 0 goes in; 1 and 2 come out. */
 #define owner_of(member_ptr, type, member) ((type *)(void *)((uint8_t *)(member_ptr)-offsetof(type, member)))
 
-#define SERVICE_RING (256u * 1024) /* of an output, unless START says another */
-#define ADOPTED_PROC 1u            /* the number of a process that was here before us */
+#define SERVICE_RING (256u * 1024) /* The ring of an output, unless START says another size. */
+#define ADOPTED_PROC 1u            /* The number of a process that was in the sandbox before pid 1. */
 
 struct call;
 struct proc;
@@ -28,144 +28,153 @@ struct channel;
 
 /* ---- guest_service.c ------------------------------------------------------------------------------------- */
 
-/* Serves until the control socket closes. start and bounding: as for a program; its strings are gone. */
+/* Serves until the control socket closes. start and bounding are as for a program; the strings of start are gone. */
 __attribute__((noreturn)) void service_main(const struct guest_start *start, uint64_t bounding, int signal_fd);
-/* What the stages need of every process of this service: ids, layers, capabilities. */
+/* Fills in what the stages need for every process of this service: ids, layers, capabilities. */
 void service_program(struct program *program, struct guest_start *start);
 bool service_has_leaves(void);
 
-/* A descriptor that is waited for. */
+/* A descriptor that the loop waits for. */
 struct source {
     int fd;         /* -1: none */
-    uint32_t armed; /* what it is waited for, unless that was for one time only */
+    uint32_t armed; /* The events that it waits for, unless they were for one time only. */
     void (*ready)(struct source *source, uint32_t events);
 };
-int source_add(struct source *source, int fd, uint32_t events) MUST_CHECK; /* takes fd over unless it fails */
-void source_arm(struct source *source, uint32_t events);                   /* cannot fail for one that was added */
-void source_close(struct source *source);                                  /* idempotent */
+int source_add(struct source *source, int fd, uint32_t events) MUST_CHECK; /* It owns fd unless it fails. */
+/* It cannot fail for a source that was added. */
+void source_arm(struct source *source, uint32_t events);
+void source_close(struct source *source); /* A second call does nothing. */
 
 /* ---- memory.c -------------------------------------------------------------------------------------- */
 
-void *pages_map(size_t size); /* zeroed, costs nothing until it is touched; NULL */
+void *pages_map(size_t size); /* Returns zeroed memory, which costs nothing until it is touched, or NULL. */
 void pages_unmap(void *mem, size_t size);
-void pages_trim(void *mem, size_t size); /* all but the first page is given back; content is lost */
+void pages_trim(void *mem, size_t size); /* Gives back all pages except the first; the content is lost. */
 
 /* Objects of one size, from pages that are kept. */
 struct pool {
     size_t size;
     void *free;
 };
-void *pool_take(struct pool *pool); /* zeroed; NULL */
+void *pool_take(struct pool *pool); /* Returns zeroed memory or NULL. */
 void pool_give(struct pool *pool, void *object);
 
 /* ---- outlet.c: bytes that come out ------------------------------------------------------------------ */
 
 struct outlet {
     struct source source;
-    uint8_t *data; /* the ring, mapped with the first byte: [begin, end) of all bytes ever are in it */
+    uint8_t *data; /* The ring, mapped with the first byte. It holds [begin, end) of all bytes that ever came. */
     uint32_t size;
     uint64_t begin, end;
-    struct reader *readers; /* who hold it back */
+    struct reader *readers; /* The readers that hold it back. */
     bool is_tty;
-    bool armed; /* epoll will tell */
-    bool last;  /* nobody can write any more: empty means over */
-    bool grown; /* the pipe was made larger */
-    bool held;  /* nobody has read yet, and somebody is coming: nothing is forgotten */
-    bool keeps; /* held again whenever nobody reads: what no reader was sent is never forgotten */
+    bool armed; /* epoll will report it. */
+    bool last;  /* Nobody can write any more; when it is empty it is over. */
+    bool grown; /* The pipe was made larger. */
+    bool held;  /* Nobody has read yet and somebody will: nothing is forgotten. */
+    bool keeps; /* It is held again whenever nobody reads: what was sent to no reader is never forgotten. */
     bool over;
 };
 
 /* A call's interest in an outlet. */
 struct reader {
     struct call *call;
-    struct outlet *outlet; /* NULL: none */
+    struct outlet *outlet; /* NULL if there is none. */
     struct reader *next;
-    uint64_t pos;       /* the next byte to send */
-    uint64_t limit;     /* where it ends; UINT64_MAX: with the outlet */
-    uint32_t in_flight; /* sent and not yet given back */
-    uint32_t planned;   /* in the batch that is being sent */
+    uint64_t pos;       /* The next byte to send. */
+    uint64_t limit;     /* Where it ends; UINT64_MAX means with the outlet. */
+    uint32_t in_flight; /* The bytes that were sent and not yet given back. */
+    uint32_t planned;   /* The bytes in the batch that is being sent. */
     uint8_t stream;
-    bool ended; /* EOF was sent */
+    bool ended; /* EOF was sent. */
 };
 
 int outlet_open(struct outlet *outlet, int fd, uint32_t size) MUST_CHECK; /* takes fd over unless it fails */
-void outlet_none(struct outlet *outlet);                                  /* one that has no bytes and is over */
-void outlet_last(struct outlet *outlet);                                  /* its writers are gone: takes what is left */
-void outlet_take(struct outlet *outlet);            /* now, what there is, as far as there is room */
-void outlet_close(struct outlet *outlet);           /* the ring stays */
-void outlet_done(struct outlet *outlet);            /* the ring goes; no reader may be left */
-void outlet_resume(struct outlet *outlet);          /* readers have moved on or gone */
-uint64_t outlet_total(const struct outlet *outlet); /* bytes ever written, also those not yet taken */
+/* Makes an outlet that has no bytes and is over. */
+void outlet_none(struct outlet *outlet);
+/* Its writers are gone: takes what is left. */
+void outlet_last(struct outlet *outlet);
+void outlet_take(struct outlet *outlet);            /* Takes what there is now, as far as there is room. */
+void outlet_close(struct outlet *outlet);           /* The ring stays. */
+void outlet_done(struct outlet *outlet);            /* Frees the ring. No reader may be left. */
+void outlet_resume(struct outlet *outlet);          /* Readers have moved on or gone. */
+uint64_t outlet_total(const struct outlet *outlet); /* The bytes that were ever written, also those not yet taken. */
 uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call *call, unsigned stream,
                        uint64_t offset);
 void outlet_detach(struct reader *reader);
 size_t reader_available(const struct reader *reader);
 bool reader_at_end(const struct reader *reader);
-/* The next len available bytes, in one or two pieces: how many. */
+/* Finds the next len available bytes, in one or two pieces. Returns how many pieces. */
 unsigned reader_peek(const struct reader *reader, uint64_t pos, size_t len, struct iovec iov[2]);
 
 /* ---- inlet.c: bytes that go in ---------------------------------------------------------------------- */
 
 struct inlet {
     struct source source;
-    uint8_t *data; /* what the descriptor did not take yet; mapped while there is some */
+    uint8_t *data; /* The bytes that the descriptor has not taken yet. It is mapped while there are some. */
     size_t begin, end;
-    int errnum; /* why it takes no more, or 0 */
+    int errnum; /* Why it takes no more, or 0. */
     bool is_tty;
-    bool waits; /* its descriptor is still to come */
-    bool eof;   /* closes once it is empty */
-    /* It has ended by itself (errnum, or 0 after its eof), and is closed. */
+    bool waits; /* Its descriptor is still to come. */
+    bool eof;   /* It closes once it is empty. */
+    /* Called when it has ended by itself (errnum, or 0 after its eof) and is closed. */
     void (*ended)(struct inlet *inlet);
 };
 
 int inlet_open(struct inlet *inlet, int fd) MUST_CHECK; /* takes fd over unless it fails */
-/* From a call, which is given credit as it is written, or NULL. -ENOBUFS, -ENOMEM, or why it takes no more. */
+/*
+ * Writes bytes of a call, which gets credit as they are written; call may be NULL. Returns 0, -ENOBUFS, -ENOMEM, or why
+ * it takes no more.
+ */
 int inlet_write(struct inlet *inlet, struct call *call, const uint8_t *data, size_t len) MUST_CHECK;
-void inlet_eof(struct inlet *inlet);                      /* of a terminal: its user types it, and it stays open */
-void inlet_orphan(struct inlet *inlet, uint32_t request); /* the call goes, its bytes do not */
+/* For a terminal, the user's end-of-file character is sent and it stays open. */
+void inlet_eof(struct inlet *inlet);
+void inlet_orphan(struct inlet *inlet, uint32_t request); /* The call ends, but its bytes are still written. */
 void inlet_close(struct inlet *inlet);
 
 /* ---- guest_conn.c, guest_conn_send.c: the connection and its calls ---------------------------------------------- */
 
 struct call {
-    struct call *next;       /* of the same bucket */
-    struct call *next_ready; /* of those that may have something to send */
+    struct call *next;       /* The next call of the same bucket. */
+    struct call *next_ready; /* The next call that may have something to send. */
     bool ready;
-    bool opening; /* of a file call: pieces of its open are still to come */
+    bool opening; /* For a file call: pieces of its open are still to come. */
     uint16_t type;
     uint32_t request;
     struct proc *proc; /* or NULL */
     struct call *next_of_proc;
-    struct reader reader[2]; /* of streams 1 and 2 */
-    struct inlet *inlet;     /* where stream 0 goes, or NULL */
-    uint32_t received;       /* of stream 0: come and not yet given back */
-    uint32_t owed;           /* of these, consumed */
+    struct reader reader[2]; /* The readers of streams 1 and 2. */
+    struct inlet *inlet;     /* The destination of stream 0, or NULL. */
+    uint32_t received;       /* The bytes of stream 0 that have come and were not yet given back. */
+    uint32_t owed;           /* How many of these were consumed. */
     struct port *port;
-    /* Every reader has ended: it is time to reply. NULL: not of this kind. */
+    /* Called when every reader has ended, to send the reply. NULL for other calls. */
     void (*drained)(struct call *call);
 };
 
-void conn_open(int fd); /* replaces the one there is */
+void conn_open(int fd); /* Replaces the present connection. */
 void conn_close(void);
 bool conn_is_open(void);
-void conn_close_soon(void); /* from within: at the end of the round */
+void conn_close_soon(void); /* Closes it at the end of the round. */
 void conn_end_round(void);
 void conn_trim(void);
 int conn_fd(void);
-void conn_pause(bool on); /* frames of brigd are not read while somebody has no room for them */
+void conn_pause(bool on); /* Frames of brigd are not read while a receiver has no room for them. */
 
-struct call *call_new(uint32_t request, uint16_t type, struct proc *proc); /* NULL: EAGAIN was replied */
+/* Returns NULL after it has replied EAGAIN. */
+struct call *call_new(uint32_t request, uint16_t type, struct proc *proc);
 struct call *call_find(uint32_t request);
 void call_ready(struct call *call);
-void call_credit(struct call *call, size_t consumed); /* so much of stream 0 was used; takes NULL */
-void call_reply(struct call *call, int errnum, uint32_t stage, const uint8_t *payload, size_t len); /* and frees it */
+void call_credit(struct call *call, size_t consumed); /* So many bytes of stream 0 were used. call may be NULL. */
+/* It also frees the call. */
+void call_reply(struct call *call, int errnum, uint32_t stage, const uint8_t *payload, size_t len);
 void call_free(struct call *call);
-void calls_end_files(int errnum); /* every file call fails with this */
+void calls_end_files(int errnum); /* Every file call fails with this error. */
 void call_attach(struct call *call, unsigned stream, struct outlet *outlet, uint64_t offset);
 
 void send_frame(uint16_t type, uint32_t request, uint32_t stream, const void *payload, size_t len);
 void send_reply(uint32_t request, int errnum, uint32_t stage, const uint8_t *payload, size_t len);
-void send_raw(const uint8_t *data, size_t len); /* frames that are whole */
+void send_raw(const uint8_t *data, size_t len); /* Sends whole frames. */
 void send_flush(void);
 void send_writable(void);
 void send_reset(void);
@@ -178,7 +187,7 @@ void ready_add(struct call *call);
 /* ---- proc.c, proc_calls.c --------------------------------------------------------------------------- */
 
 enum proc_state {
-    PROC_STARTING, /* forked; not yet executed */
+    PROC_STARTING, /* forked, not yet executed */
     PROC_RUNNING,
     PROC_ENDING, /* the main process has ended; what it left behind is being killed */
     PROC_ENDED,
@@ -191,18 +200,18 @@ struct proc {
     uint32_t number;
     uint32_t flags;
     enum proc_state state;
-    bool failed;     /* it never executed; only its leaf is still to go */
-    bool leaf;       /* it has, or may have, a cgroup */
-    bool leaf_ready; /* the spawner has said so */
-    bool leaf_ended; /* LEAF_END was sent */
+    bool failed;     /* It never executed; only its leaf must still be removed. */
+    bool leaf;       /* It has, or may have, a cgroup. */
+    bool leaf_ready; /* The spawner has confirmed the leaf. */
+    bool leaf_ended; /* LEAF_END was sent. */
     bool reaped;
-    bool adopted;            /* it was here before us: neither leaf nor shepherd */
-    pid_t pid;               /* the main process; valid until reaped */
-    pid_t shepherd;          /* where there are no leaves: its parent, which is ours; or 0 */
-    struct source report;    /* the child's, until it has executed */
-    struct source sheep;     /* the shepherd's */
-    struct svc_reply result; /* of START, while STARTING */
-    uint32_t start_request;  /* of START; 0 once answered */
+    bool adopted;            /* It was in the sandbox before pid 1, and has neither leaf nor shepherd. */
+    pid_t pid;               /* The main process; valid until it is reaped. */
+    pid_t shepherd;          /* Without leaves: its parent, which is our child; or 0. */
+    struct source report;    /* The child's reports, until it has executed. */
+    struct source sheep;     /* The shepherd's reports. */
+    struct svc_reply result; /* The result of START, while STARTING. */
+    uint32_t start_request;  /* The request of START; 0 once it is answered. */
     struct svc_proc_exit exit;
     uint64_t executed_ns;
     struct outlet out[STREAMS]; /* [1] and [2] */
@@ -210,15 +219,15 @@ struct proc {
     struct channel *channel; /* or NULL */
     struct call *calls;
     struct shell *shell;
-    uint32_t age; /* order of ending */
+    uint32_t age; /* The order of ending. */
     uint8_t command_len;
     char command[PROC_COMMAND_MAX];
 };
 
-struct proc *proc_new(uint32_t number, uint32_t flags); /* NULL: no room */
+struct proc *proc_new(uint32_t number, uint32_t flags); /* Returns NULL if there is no room. */
 struct proc *proc_find(uint32_t number);
-struct proc *proc_find_any(uint32_t number); /* also one that failed to start */
-struct proc *proc_next(struct proc *after);  /* NULL: the first */
+struct proc *proc_find_any(uint32_t number); /* Finds also a process that failed to start. */
+struct proc *proc_next(struct proc *after);  /* after is NULL for the first. */
 void proc_reaped(pid_t pid, int status, const struct rusage *usage);
 void proc_leaf_gone(const struct guest_leaf_gone *gone);
 void proc_end_leaf(struct proc *proc);
@@ -230,11 +239,11 @@ void proc_unanswered(void); /* the connection has gone */
 
 /* proc_start.c */
 void proc_start(uint32_t request, const uint8_t *payload, size_t len);
-void proc_read_report(struct proc *proc, bool dead); /* dead: nothing more can come */
+void proc_read_report(struct proc *proc, bool dead); /* dead: no more reports can come. */
 void proc_leaf_ready(const struct guest_leaf_ready *ready);
 
 /* proc_calls.c */
-/* the terminal's, which the child has made; taken over unless it fails */
+/* Takes the master of the terminal, which the child has made. It owns fd unless it fails. */
 int proc_master(struct proc *proc, int fd) MUST_CHECK;
 void proc_input_ended(struct inlet *inlet);
 void proc_attach(uint32_t request, const uint8_t *payload, size_t len);
@@ -244,26 +253,28 @@ void proc_signal(uint32_t request, const uint8_t *payload, size_t len);
 void proc_resize(uint32_t request, const uint8_t *payload, size_t len);
 void proc_list(uint32_t request, const uint8_t *payload, size_t len);
 void proc_forget_call(uint32_t request, const uint8_t *payload, size_t len);
-void proc_answer_waits(struct proc *proc); /* it has ended */
+void proc_answer_waits(struct proc *proc); /* The process has ended. */
 
 /* ---- channel.c -------------------------------------------------------------------------------------- */
 
-/* before the fork; the child's end is the caller's to close, also on failure */
+/* Called before the fork. The caller closes the child's end, also on failure. */
 int channel_make(struct proc *proc, int *ret_theirs) MUST_CHECK;
-int channel_open(struct proc *proc, int fd) MUST_CHECK; /* ours, which does not block; taken over unless it fails */
-void channel_ended(struct proc *proc); /* the process is gone; takes one without a channel, as the next two do */
+/* fd is our end, which does not block. It owns fd unless it fails. */
+int channel_open(struct proc *proc, int fd) MUST_CHECK;
+/* The process is gone. This and the next two accept a process without a channel. */
+void channel_ended(struct proc *proc);
 void channel_done(struct proc *proc);
-void channel_wake(const struct proc *proc);      /* something of it has moved: its call may go on */
-bool channel_held_back(const struct call *call); /* output that was written before comes first */
+void channel_wake(const struct proc *proc);      /* Something of the process has moved, so its call may go on. */
+bool channel_held_back(const struct call *call); /* Output that was written earlier must be sent first. */
 void channel_call(uint32_t request, const uint8_t *payload, size_t len);
-int channel_adopt(void) MUST_CHECK; /* the process that START has told of (GUEST_START_ADOPT) */
+int channel_adopt(void) MUST_CHECK; /* Takes over the process that START has announced (GUEST_START_ADOPT). */
 
 /* ---- shepherd.c: where there are no leaves ---------------------------------------------------------- */
 
-struct sheep_order { /* to the shepherd */
+struct sheep_order { /* Sent to the shepherd. */
     uint32_t signum, flags;
 };
-struct sheep_end { /* from it, last */
+struct sheep_end { /* Its last message. */
     uint32_t status, unused;
     uint64_t ended_ns, cpu_ns, memory_peak;
 };
@@ -271,20 +282,20 @@ __attribute__((noreturn)) void shepherd_main(struct program *program, int fd);
 
 /* ---- walk.c: processes by their /proc --------------------------------------------------------------- */
 
-/* Signals every descendant of root but skip: how many were found, or a negative errno. */
+/* Signals every descendant of root except skip. Returns how many were found, or a negative errno. */
 int walk_descendants(pid_t root, pid_t skip, int signum);
-/* The same for every process in the cgroup of `leader` but itself. */
+/* Does the same for every process in the cgroup of `leader` except itself. */
 int walk_cgroup(pid_t leader, int signum);
-/* Kills our own children but these, with their descendants. */
+/* Kills our own children except these, with their descendants. */
 void walk_strays(const pid_t *known, unsigned n);
 
 /* ---- guest_shell.c, ports.c, worker.c --------------------------------------------------------------------- */
 
-/* Before the fork: makes the pipes, and gives the arguments that follow those of the interpreter. */
+/* Called before the fork: makes the pipes and gives the arguments that follow those of the interpreter. */
 int shell_prepare(struct proc *proc, const char *interpreter, const char *extra[2], int child_fds[2]) MUST_CHECK;
 void shell_run(uint32_t request, const uint8_t *payload, size_t len);
-void shell_ended(struct proc *proc);         /* the process is gone: the command that ran ends with it */
-bool shell_is_busy(const struct proc *proc); /* a command runs in it */
+void shell_ended(struct proc *proc);         /* The process is gone, and the command that ran ends with it. */
+bool shell_is_busy(const struct proc *proc); /* Does a command run in it? */
 void shell_detach(struct call *call);
 void shell_done(struct proc *proc);
 
@@ -292,19 +303,19 @@ void port_list(uint32_t request, const uint8_t *payload, size_t len);
 void port_connect(uint32_t request, const uint8_t *payload, size_t len);
 void port_done(struct call *call);
 
-/* call NULL: its first frame; else a further piece */
+/* call is NULL for the first frame, else this is a further piece. */
 void worker_open_call(struct call *call, const struct frame *frame);
-void worker_frame(const struct frame *frame); /* of an open call, as it came */
-void worker_flush(void);                      /* the buffer that frames came in is about to change */
+void worker_frame(const struct frame *frame); /* Passes a frame of an open call on as it came. */
+void worker_flush(void);                      /* The buffer that frames came in is about to change. */
 void worker_receive(void);
 void worker_close(void); /* the connection has gone */
 void worker_call_freed(void);
-bool worker_reaped(pid_t pid); /* it was the worker */
-pid_t worker_pid(void);        /* 0: none */
-int worker_timeout_ms(void);   /* until worker_check() is due; -1: never */
+bool worker_reaped(pid_t pid); /* Was it the worker? */
+pid_t worker_pid(void);        /* 0 if there is none. */
+int worker_timeout_ms(void);   /* The time until worker_check() is due; -1 for never. */
 void worker_check(void);
 void worker_trim(void);
-size_t worker_peek(uint8_t **ret); /* whole frames for brigd */
-void worker_sent(size_t len);      /* these have gone, or will */
+size_t worker_peek(uint8_t **ret); /* Returns whole frames for brigd. */
+void worker_sent(size_t len);      /* These were sent, or will be. */
 
 #endif

@@ -12,14 +12,14 @@
  *   - `set -x` is switched off for the loop's own commands and on again for the next command.
  *   - bash takes a command up to its NUL. Other shells cannot, so they are told how many lines there are. There
  *     `command` takes from eval that its errors end the shell.
- *   - exit, exec, and what ends a script (set -e) end the shell, as they would end one at a terminal: that is told.
+ *   - exit, exec, and what ends a script (set -e) end the shell, as they would end one at a terminal; that is reported.
  *
- * A command that takes too long is stopped as a whole: the shell is sent SVC_SHELL_STOP, then what it started is
+ * A command that takes too long is stopped as a whole: the shell gets SVC_SHELL_STOP, then what it started is
  * killed. The trap runs before anything else of the list can, and leaves all of it:
  *
- *   - In bash only `return` leaves from within a trap at once, and only a function or a sourced file. So the eval is in
- * a sourced file (a here-string), and for the functions around the trap a DEBUG trap returns from each before its next
- *     command; with functrace also in subshells that begin meanwhile. A DEBUG trap of the user's is lost then.
+ *   - In bash only `return` leaves a trap at once, and only from a function or a sourced file. So the eval is in a
+ *     sourced file (a here-string). For the functions around the trap, a DEBUG trap returns from each before its next
+ *     command; with functrace also in subshells that begin meanwhile. Then a DEBUG trap of the user is lost.
  *   - In other shells the error of an expansion leads out of everything, to `command eval`.
  *   - Between commands (__brig_r is empty) a signal does nothing, so that one that comes too late harms nobody.
  *
@@ -130,8 +130,8 @@ static void finish(struct shell *shell)
 /* ---- records --------------------------------------------------------------------------------------- */
 
 /*
- * One more byte of a record; true: it was the last. Whoever has the user's id can write there: what makes no sense
- * becomes 255 and "". A shell's directory may be deeper than SVC_PATH_MAX: that is "" too, whatever its length.
+ * Takes one more byte of a record and returns true if it was the last. Every process with the user's id can write
+ * there: what makes no sense becomes 255 and "". A shell's directory may be deeper than SVC_PATH_MAX; that is "" too.
  */
 static bool take_byte(struct shell *shell, char byte)
 {

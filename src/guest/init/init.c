@@ -134,7 +134,8 @@ static void next_frame(struct frame *ret)
 }
 
 /*
- * HELLO, then START until it is complete. A spawner of the same build, which knows our version, may leave HELLO out.
+ * Receives HELLO, then START until it is complete. A spawner of the same build, which knows our version, may leave
+ * HELLO out.
  */
 static size_t await_start(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inlet.c: what goes into a process (or a port): from calls to a descriptor that may take it later.
+ * inlet.c: carries bytes into a process (or a port): from calls to a descriptor that may take them later.
  *
  * Bytes are written straight from the frame they came in; what the descriptor does not take waits in a queue that is
  * mapped for as long as there is something in it. It holds records, each with the number of the call it came from:
@@ -8,7 +8,7 @@
  *     data: [request, len][bytes ...][request, len][bytes ...]
  *             ^begin                                           ^end
  *
- * Bytes are given back to their call as they are written. Those of a call that has gone (a connection that was lost)
+ * Bytes are given back to their call as they are written. If the call has gone (a connection that was lost), its bytes
  * are still written, because they were accepted. Past the queue's size, which is two windows, a call is refused.
  */
 #include <asm/termbits.h>

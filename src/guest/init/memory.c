@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory.c: memory of a serving brig-init, straight from mmap.
+ * memory.c: the memory of a serving brig-init, straight from mmap.
  *
  * Large things (rings, queues, buffers) are mappings of their own: untouched pages cost nothing, so they are made as
  * large as they may ever become, and are unmapped when done. Small things of one kind share pages that are kept.

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * outlet.c: what comes out of a process (or a port): from a descriptor into a ring, from there to whoever reads.
+ * outlet.c: carries bytes out of a process (or a port): from a descriptor into a ring, and from there to the readers.
  *
  *     data:   0 ........................................ size
  *                  |begin                  |end             (offsets of all bytes ever, modulo size)
  *                  [ old | reader a | reader b ]
  *
- * With a reader attached, no byte is forgotten before the slowest has been sent it: a full ring stops reading, the pipe
- * fills, the program waits. With none, the oldest bytes make room, unless it is held for its first reader. Reads go
- * straight into the ring, as much as there is; a pipe that is found full is made larger, since then it is the
- * bottleneck.
+ * With a reader attached, no byte is forgotten before it was sent to the slowest reader: when the ring is full nothing
+ * is read, the pipe fills, and the program waits. Without a reader the oldest bytes make room, unless the ring is held
+ * for its first reader. Reads go straight into the ring, as much as there is; a pipe that is found full is made larger,
+ * since then it is the bottleneck.
  *
  * The descriptor is watched one event at a time (EPOLLONESHOT), because a hang-up could not be kept quiet otherwise
  * while the ring is full.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ports.c: what listens inside, and connections to it.
+ * ports.c: lists the ports that listen inside, and connects to them.
  *
  * The network namespace is the sandbox's, and pid 1 is in it, so a connection needs nothing from outside: brigd's bytes
  * go through a call. Each direction ends by itself, as TCP's do; the call ends when both have.

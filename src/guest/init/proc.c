@@ -6,9 +6,9 @@
  *         \--failed (answered; kept, unseen, until nothing is left)
  *
  * START forks: the child asks the spawner for a leaf cgroup (or stands under a shepherd, where there are none), goes
- * through the stages of program.c, and tells on a socket that closes when it executes. When the main process has ended,
- * everything else in its leaf is killed, so a process is ENDED only when nothing of it is left; only then WAIT is
- * answered. Its output and status stay until they are forgotten; of ended processes that nobody reads at most KEPT are
+ * through the stages of program.c, and reports on a socket that closes when it executes. When the main process has
+ * ended, everything else in its leaf is killed, so a process is ENDED only when nothing of it is left; only then WAIT
+ * is answered. Its output and status stay until they are forgotten; at most KEPT ended processes that nobody reads are
  * kept.
  */
 #include <signal.h>

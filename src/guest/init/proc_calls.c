@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* proc_calls.c: the calls on processes but START: output, input, waiting, signals, terminals, the list. */
+/* proc_calls.c: the calls on processes except START: output, input, waiting, signals, terminals, the list. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/ioctl.h>

@@ -3,14 +3,14 @@
  * program.c: from clone to execve: the program of START, the probe of a service, and every process of a service.
  *
  * Theory of operation. The child of START shares pid 1's memory and pid 1 sleeps until the child has executed or died
- * (CLONE_VM | CLONE_VFORK, as posix_spawn does, on a stack of its own): no page is copied, and the child reports
- * by writing into struct program. It sends STARTED itself, directly before execve, so the latency path has
- * neither a pipe nor a switch of processes. Nothing of the user's has run yet, both tasks are brig's code, neither
- * is dumpable, and all signals are blocked; descriptors, working directory and dispositions are not shared.
+ * (CLONE_VM | CLONE_VFORK, as posix_spawn does, on a stack of its own): no page is copied, and the child reports by
+ * writing into struct program. It sends STARTED itself, directly before execve, so the latency path has neither a pipe
+ * nor a switch of processes. Nothing of the user's has run yet, both tasks are brig's code, neither is dumpable, and
+ * all signals are blocked; descriptors, working directory and dispositions are not shared.
  *
- * A process of a service goes the same way from a fork, because pid 1 must go on serving: it tells through a socket of
- * its own that closes when it executes, asks the spawner for a cgroup first (LEAF, with its credentials, which tell the
- * spawner who it is in its own pid namespace), and does not check: what START's probe read back is inherited by all.
+ * A process of a service goes the same way from a fork, because pid 1 must go on serving: it reports through a socket
+ * of its own that closes when it executes. It first asks the spawner for a cgroup (LEAF, with its credentials, which
+ * give the spawner its pid). It does not check the layers: every process inherits what START's probe read back.
  *
  * The stages, in this order, each of which must succeed:
  *   IDS      bounding and ambient capabilities, groups, ids, then every capability: from here on it is the program

@@ -2,11 +2,11 @@
 /*
  * shepherd.c: the parent of a process where there are no leaf cgroups.
  *
- * It is a fork of pid 1 that becomes the reaper of its descendants: whatever its process starts, and wherever that
- * goes (double forks, new sessions), stays below it. When the main process has ended it kills what is left, counts,
- * tells pid 1 and exits; nothing of the process is left then. It is not dumpable and blocks every signal, as pid 1
- * does. A program with the same id (where there is one for all) can kill it: then its flock falls to pid 1, which
- * kills it, since it has no other children without a shepherd.
+ * It is a fork of pid 1 that becomes the reaper of its descendants: whatever its process starts, and wherever that goes
+ * (double forks, new sessions), stays below it. When the main process has ended, it kills what is left, counts, reports
+ * to pid 1 and exits; nothing of the process is left then. It is not dumpable and blocks every signal, as pid 1 does. A
+ * program with the same id (where all have one id) can kill it. Then its descendants become children of pid 1, which
+ * kills them, because it has no other children without a shepherd.
  */
 #include <fcntl.h>
 #include <poll.h>

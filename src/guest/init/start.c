@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * start.c: what a C library would have done for brig-init: the entry point, the stack protector's canary, and
- * the five memory functions the compiler and the codecs call. Why there is no C library: jail/rawcall.h.
+ * start.c: does what a C library would have done for brig-init: the entry point, the stack protector's canary, and the
+ * five memory functions that the compiler and the codecs call. Why there is no C library: jail/rawcall.h.
  *
- * Invariants: nothing runs before guest_main() but this; the canary is the kernel's AT_RANDOM; a smashed stack
- * ends pid 1, and with it the sandbox. argv, environment and the rest of the auxiliary vector are not used.
+ * Invariants: nothing runs before guest_main() but this; the canary is the kernel's AT_RANDOM; a smashed stack ends pid
+ * 1, and with it the sandbox. argv, environment and the rest of the auxiliary vector are not used.
  */
 #include <elf.h>
 

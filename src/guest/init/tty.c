@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tty.c: the PTY of a run with a terminal. It is made inside, from the sandbox's own devpts, by the program's user,
- * so that the slave belongs to that user and no terminal of the host is ever reachable from within.
+ * tty.c: the PTY of a run with a terminal. It is made inside the sandbox, from the sandbox's own devpts, by the
+ * program's user, so that the slave belongs to that user and no terminal of the host is ever reachable from within.
  *
  * The slave is opened through the master (TIOCGPTPEER), never by a path that a root file system could redirect.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.c: finding processes in /proc, to signal everything a process has started.
+ * walk.c: finds processes in /proc, to signal everything that a process has started.
  *
  * A walk reads who is there, then signals through a pidfd after looking a second time, so that a number that was given
  * to somebody else in between is not hit. With SIGKILL it is repeated until nobody is left alive: a process that was
@@ -107,8 +107,8 @@ static long each_process(int proc_fd, void (*visit)(void *ctx, pid_t pid), void 
 }
 
 /*
- * The process whose children are killed stands still meanwhile, or what it starts next would be killed as well. It is
- * the caller's child and not reaped, so its number is its own. Returns whether it is to go on afterwards.
+ * The process whose children are killed is stopped meanwhile, because otherwise what it starts next would be killed as
+ * well. It is the caller's child and not reaped, so its number is its own. Returns whether it must go on afterwards.
  */
 static bool hold(int proc_fd, pid_t pid, int signum)
 {
@@ -180,7 +180,10 @@ static bool is_known(pid_t pid, const pid_t *known, unsigned n)
     return false;
 }
 
-/* Marks what descends from root. Of its children, not the known ones and theirs. Returns how many. */
+/*
+ * Marks the descendants of root. Among its children, the known ones and their descendants are left out. Returns how
+ * many.
+ */
 static unsigned mark(struct tree *tree, pid_t root, const pid_t *known, unsigned n_known)
 {
     unsigned marked = 0;

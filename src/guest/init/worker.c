@@ -3,14 +3,14 @@
  * worker.c: pid 1's side of the file worker (files.h), which speaks the same frames on a socket of its own.
  *
  * The worker is a fork of pid 1 that has become the user, so what it may do to files is what the user may. It is made
- * with the first file call, and let go when it has had nothing to do for a while. Frames are passed on as they came: to
+ * with the first file call, and ended when it has had nothing to do for a while. Frames are passed on as they came: to
  * the worker straight from the buffer they were received in, those side by side in one write, from it straight out of
  * the one they arrived in; only what a socket does not take at once is copied. Where one side is full, the other is not
  * read.
  *
- * The user's programs can stop or kill it. Killed, its calls are answered EIO and the next call makes a new one; so is
- * one that takes nothing for STUCK_MS. It runs our code, but beside hostile files: what it sends is checked to belong
- * to its calls before it goes on, or it would be pid 1 that breaks the protocol.
+ * The user's programs can stop or kill it. If it is killed, or takes nothing for STUCK_MS, its calls are answered with
+ * EIO and the next call makes a new one. It runs our code, but beside hostile files: pid 1 checks that each frame
+ * belongs to one of its calls before it passes the frame on, because otherwise pid 1 would break the protocol.
  */
 #include <fcntl.h>
 #include <linux/close_range.h>

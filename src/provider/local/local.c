@@ -3,17 +3,17 @@
  * local.c: the provider `local`: long-lived sandboxes of this machine, made by a spawner behind a socket.
  *
  * Theory of operation. The spawner and its sandboxes outlive this process: the supervisor keeps the socket, and the
- * next brigd takes it over in whatever state the last one left it. So the first thing said is LIST; what is read before
- * its answer was meant for somebody else and is dropped. The answer names every sandbox that is up, the facts of READY
- * and the highest number ever used, after which ours go on. A sandbox that was being made for the predecessor when LIST
- * was answered comes up unknown to anybody: it is ended.
+ * next brigd takes it over in whatever state the last one left it. So the first message is LIST; everything that is
+ * read before its answer was meant for the predecessor and is dropped. The answer names every sandbox that is up, the
+ * facts of READY and the highest number ever used, after which ours go on. If a sandbox was being made for the
+ * predecessor when LIST was answered, nobody knows it when it comes up: it is ended.
  *
  *     create ---RUN--> asked ---STARTED--> up ---DONE--> freed        end() at any time: KILL, then DONE
  *                        \---DONE (refused, failed)--> freed
  *     LISTED ------------------------------^
  *
- * Questions (attach, freeze, stats) of one box are answered in order; DONE answers what is still open with "gone".
- * All callbacks come from the loop. A callback must not destroy the provider, but for gone().
+ * Questions (attach, freeze, stats) of one box are answered in order; DONE answers what is still open with "gone". All
+ * callbacks come from the loop. Only gone() may destroy the provider.
  */
 #include <fcntl.h>
 #include <string.h>

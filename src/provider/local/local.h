@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local.h: the inside of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and their
- * lives, local_ask.c what is asked of them, local_io.c the socket.
+ * local.h: the structures of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and their
+ * lives, local_ask.c the questions about them, local_io.c the socket.
  */
 #ifndef BRIG_PROVIDER_LOCAL_LOCAL_H
 #define BRIG_PROVIDER_LOCAL_LOCAL_H
@@ -14,7 +14,7 @@
 struct local;
 struct queued;
 
-/* One question to the spawner that is yet to be answered. Those of one kind are answered in order. */
+/* One question to the spawner that is not answered yet. Questions of one kind are answered in order. */
 struct question {
     struct question *next;
     enum wire_type answer; /* WIRE_ATTACHED, WIRE_FROZEN, WIRE_STATS_ARE, WIRE_GATE_OPEN or WIRE_LIMITS_ARE */
@@ -32,36 +32,37 @@ struct local_box {
     struct box box;
     struct local_box *next, *prev; /* all boxes */
     struct local_box *same_bucket;
-    struct local_box *kill_next; /* in local->kills */
+    struct local_box *kill_next; /* The next one in local->kills. */
     uint64_t number;
-    bool up;                         /* events.up was called, or it was recovered */
-    bool ending;                     /* end() was called */
+    bool up;                         /* events.up was called, or it was recovered. */
+    bool ending;                     /* end() was called. */
     bool kill_owed;                  /* in local->kills */
-    bool gate;                       /* a network was asked for: it is not up without listeners */
-    struct box_listeners *listeners; /* told before it is up */
+    bool gate;                       /* A network was asked for: it is not up without listeners. */
+    struct box_listeners *listeners; /* The listeners that came before it is up. */
     struct question *questions;
 };
 
 struct local {
     struct provider provider;
-    struct provider_ops ops; /* what this host's spawner can do */
-    int fd;                  /* the spawner's socket, not ours to close */
+    struct provider_ops ops; /* What this host's spawner can do. */
+    int fd;                  /* The spawner's socket, which we do not close. */
     struct loop_source on_spawner;
     uint32_t events;
-    struct queued *queue, **queue_end; /* what the socket would not take */
+    struct queued *queue, **queue_end; /* What the socket would not take. */
     unsigned n_queued;
-    struct local_box *kills; /* KILL is owed to them: it is sent whatever else fails, so it waits in the box itself */
+    /* The boxes that must still get KILL. It is sent whatever else fails, so it waits in the box itself. */
+    struct local_box *kills;
     struct local_box *boxes;
     struct local_box *buckets[LOCAL_BUCKETS];
     uint64_t next_number;
-    bool recovered; /* LIST was answered: numbers are known, boxes may be made */
+    bool recovered; /* LIST was answered: numbers are known, and boxes may be made. */
     bool gone;
     struct brig_err gone_why;
     struct {
-        uint64_t list; /* the number of our LIST; 0: not asked */
+        uint64_t list; /* The number of our LIST; 0 if it was not sent. */
         struct wire_started *found;
         size_t n, room;
-        bool failed; /* out of memory on the way */
+        bool failed; /* Memory was short on the way. */
         bool (*each)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret);
         void (*done)(void *ctx);
         void *ctx;
@@ -70,11 +71,13 @@ struct local {
 
 /* ---- local_io.c ------------------------------------------------------------------------------------ */
 
-#define LOCAL_FDS 2 /* strings and a CA bundle of RUN */
-/* Takes the descriptors over, whatever happens. -EBUSY: too much waits already; -ENOMEM. A dead spawner is no error
- * here. */
+#define LOCAL_FDS 2 /* The strings and the CA bundle of RUN. */
+/*
+ * Owns the descriptors, also on failure. Returns 0, -EBUSY (too much waits already) or -ENOMEM. A dead spawner is no
+ * error here.
+ */
 int local_send(struct local *local, const void *msg, int *fds, size_t n_fds, struct brig_err *err) MUST_CHECK;
-void local_kill(struct local_box *box); /* never fails; once */
+void local_kill(struct local_box *box); /* It never fails, and is called once. */
 void local_forget_kill(struct local_box *box);
 void local_io_done(struct local *local);
 void local_on_spawner(struct loop_source *source, uint32_t events);
@@ -93,21 +96,21 @@ int local_limits(struct box *box, const struct brig_limits *limits,
 int local_gate(struct box *box, const struct provider_gate *want,
                void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
                struct brig_err *err) MUST_CHECK;
-/* The same checks as the spawner's, so that a bad one never gets there. on may be false. */
+/* Makes the same checks as the spawner, so that a bad request never gets there. on may be false. */
 int local_gate_want(const struct provider_gate *want, struct netgate_want *ret, struct brig_err *err) MUST_CHECK;
 void local_on_answer(struct local_box *box, const struct wire_answer *msg, int *fds, size_t n_fds);
 void local_on_stats(struct local_box *box, const struct wire_stats *msg);
 void local_on_limits(struct local_box *box, const struct wire_limits_are *msg);
 void local_on_gate(struct local_box *box, const struct wire_gate_open *msg, int *fds, size_t n_fds);
-void local_fail_questions(struct local_box *box, const struct brig_err *err); /* all that are open */
-void local_drop_questions(struct local_box *box);                             /* without a word */
+void local_fail_questions(struct local_box *box, const struct brig_err *err); /* All open questions fail. */
+void local_drop_questions(struct local_box *box);                             /* Drops them without an answer. */
 void local_drop_listeners(struct local_box *box);
-void local_listeners_free(struct box_listeners *listeners); /* closes what was not taken */
+void local_listeners_free(struct box_listeners *listeners); /* Closes the descriptors that were not taken. */
 
 /* ---- local.c --------------------------------------------------------------------------------------- */
 
 void local_on_message(struct local *local, const union wire_any *msg, int *fds, size_t n_fds);
-/* the last call: the provider may be destroyed in it */
+/* The last call; the provider may be destroyed in it. */
 void local_on_gone(struct local *local, const struct brig_err *why);
 
 #endif

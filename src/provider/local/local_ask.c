@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local_ask.c: what is asked of a box that is up, and what the spawner says of its network. Questions of one kind are
- * answered in order. Listeners that nobody takes are closed: a copy that lies about would keep a sandbox's network
- * alive.
+ * local_ask.c: asks the spawner about a box that is up, and handles what it says about the box's network. Questions of
+ * one kind are answered in order. Listeners that nobody takes are closed, because a forgotten copy would keep a
+ * sandbox's network alive.
  */
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local_io.c: the socket to the spawner. Nothing here blocks: what it would not take waits in a queue with a bound, and
- * the caller of the next question is told to come back later. Ends of boxes do not count against the bound and need no
- * memory: a sandbox that cannot be ended would be worse than a long queue. They go after the queue, hence after the RUN
- * that they end.
+ * local_io.c: the socket to the spawner. Nothing here blocks: what the socket would not take waits in a bounded queue,
+ * and the next caller must come back later. The ends of boxes do not count against the bound and need no memory,
+ * because a sandbox that cannot be ended would be worse than a long queue. They are sent after the queue, so after the
+ * RUN that they end.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -30,8 +30,8 @@ static void watch(struct local *local)
 
     if (local->gone || events == local->events)
         return;
-    if (loop_modify(local->provider.loop, &local->on_spawner, events, NULL) == 0) /* else it waits for the next message
-                                                                                   */
+    /* If this fails, the rest waits for the next message. */
+    if (loop_modify(local->provider.loop, &local->on_spawner, events, NULL) == 0)
         local->events = events;
 }
 

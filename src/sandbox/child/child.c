@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * child.c: single-use interpreters, until somebody needs them; and their end (child.h has the theory of operation).
+ * child.c: makes and ends single-use interpreters (child.h has the theory of operation).
  *
- * A child is made in three steps, none of which anybody waits for: the manager makes a sandbox, START, ATTACH, CHANNEL
- * and WAIT leave in one write, and the program says READY. Then it is parked: its calls stay open, so that a claim is
- * one write. Whatever ends before that is told by lost(), exactly once, and never from within child_create().
+ * A child is made in three steps, and nobody waits for any of them: the manager makes a sandbox; START, ATTACH, CHANNEL
+ * and WAIT leave in one write; the program says READY. Then it is parked: its calls stay open, so that a claim is one
+ * write. If it ends before that, lost() is called, exactly once, and never from within child_create().
  *
- * What an interpreter prints while it starts is nobody's: it is read and forgotten.
+ * What an interpreter prints while it starts belongs to nobody: it is read and forgotten.
  */
 #include "codec/json/json_read.h"
 #include "crypto/crypto.h"
@@ -282,7 +282,7 @@ int child_open(struct child *child, struct brig_err *err)
     frames_begin(&child->frames, CHILD_READY_MAX);
     int r = child->zygote ? 0 : child_start(child, err);
     r = r < 0 ? r : program_attach(&child->prog, err);
-    /* Of its own sandbox, the numbers of the run come with the second frame, which is the answer. */
+    /* If the sandbox is its own, the numbers of the run come with the second frame, which is the answer. */
     r = r < 0 ? r : program_channel(&child->prog, child->guest ? 0 : 2, err);
     return r < 0 ? r : program_wait(&child->prog, child->sbox->link, err);
 }

@@ -38,67 +38,77 @@
 
 struct child;
 
-/* What a gate must be made with, because it cannot be added later: part of what a child is chosen by. */
+/* What a gate must be made with, because it cannot be added later. A child is chosen by it too. */
 enum gate_shape {
     GATE_SHAPE_PORTS, /* a listener per port; others can be added */
-    GATE_SHAPE_PROXY, /* the same, and the policy names the port that is our proxy's elsewhere */
+    GATE_SHAPE_PROXY, /* the same, and the policy names the port that elsewhere is our proxy's */
     GATE_SHAPE_ANY,   /* every port is redirected: `open`, `learn`, default allow, too many ports */
     GATE_SHAPE_MAX
 };
-/* The shape that this `network` of a run needs; also the refusal of one that does not exist. */
+/* Finds the shape that this `network` of a run needs; refuses a network that does not exist. */
 int network_shape(struct manager *manager, const char *org, const struct json_value *network, enum gate_shape *ret,
                   struct brig_err *err) MUST_CHECK;
 
 struct child_spec {
     char org_id[64];
-    const char *const *argv; /* the interpreter and our runtime; NULL-terminated; copied */
-    const char *const *env;  /* "NAME=value": what the interpreter itself needs at its start; may be NULL */
-    /* a key: children of one zygote have the same key (organisation, language, interpreter); NULL: strict, a new
-     * interpreter */
+    const char *const *argv; /* The interpreter and our runtime, with NULL at the end; copied. */
+    const char *const *env;  /* "NAME=value": what the interpreter itself needs at its start; may be NULL. */
+    /*
+     * A key: the children of one zygote have the same key (organisation, language, interpreter). NULL: strict, a new
+     * interpreter.
+     */
     const char *zygote;
-    /* read-only requirement set, /workspace's lower layer ...: ours, not the tenant's to choose; copied */
+    /*
+     * The read-only dependency set, the lower layer of /workspace ... The service chooses them, not the tenant; copied.
+     */
     const struct brig_bind *binds;
     size_t n_binds;
-    const char *template_name; /* NULL: host */
-    struct brig_limits limits; /* zero: defaults of [sandbox] */
+    const char *template_name; /* NULL means host. */
+    struct brig_limits limits; /* 0 means the default of [sandbox]. */
     enum brig_profile profile;
     uint64_t require;
-    /* it will have one: routes and listeners are made now, with a policy that denies all; the claim's policy replaces
-     * it */
+    /*
+     * It will have one: routes and listeners are made now, with a policy that denies all. The claim's policy replaces
+     * it.
+     */
     bool network;
-    enum gate_shape shape; /* of that network: the claim's policy must fit it */
-    bool trust; /* with a CA bundle of its own (brokered secrets): not yet; only `[gate] ca_bundle` gives one */
+    enum gate_shape shape; /* The shape of that network; the claim's policy must fit it. */
+    bool trust; /* With a CA bundle of its own (brokered secrets): not yet; only `[gate] ca_bundle` gives one. */
 };
 
 enum child_state { CHILD_MAKING, CHILD_PARKED, CHILD_CLAIMED, CHILD_ENDING };
 
 struct child_events {
     void (*parked)(void *ctx, struct child *child);
-    /* It has ended before it was claimed (a failed start, a kill from outside): why. The pointer is dead. Never after
-     * child_claim(). */
+    /*
+     * It has ended before it was claimed (a failed start, a kill from outside), and why. The pointer must not be used
+     * again. It never comes after child_claim().
+     */
     void (*lost)(void *ctx, struct child *child, const struct brig_err *why);
     void *ctx;
 };
 int child_create(struct manager *manager, const struct child_spec *spec, const struct child_events *events,
                  struct child **ret, struct brig_err *err) MUST_CHECK;
-void child_end(struct child *child); /* one that is not claimed; no callback follows. Takes NULL */
+void child_end(struct child *child); /* Ends a child that is not claimed; no callback follows. child may be NULL. */
 enum child_state child_state(const struct child *child);
-uint64_t child_memory(const struct child *child); /* bytes, as measured when it was parked; an estimate before */
+uint64_t child_memory(const struct child *child); /* The bytes, as measured when it was parked; an estimate before. */
 const char *child_sandbox_id(const struct child *child);
 bool child_of_zygote(const struct child *child);
 
-/* Only a parked one. On a negative return the child is dead and done is not called; nothing was sent: another may be
- * tried. */
+/*
+ * Claims a parked child. If it fails, the child is dead and done is not called; nothing was sent, so another may be
+ * tried.
+ */
 int child_claim(struct child *child, const struct child_claim *claim, struct brig_err *err) MUST_CHECK;
-/* claimed; done follows with BRIG_CAUSE_CANCELLED, unless it was over already */
+/* Cancels a claimed child; done follows with BRIG_CAUSE_CANCELLED, unless it was over already. */
 void child_cancel(struct child *child, const char *why);
-/* for files after the end with keep_files, and for output while it runs */
+/* For files after the end with keep_files, and for output while it runs. */
 struct sbox *child_sbox(struct child *child);
 void child_release(struct child *child);
 
 /*
- * The same in a long-lived sandbox (`sandbox_id`, `reuse`): a new process there, with the same protocol; the sandbox
- * stays. binds, limits, network: the sandbox's own.
+ * Does the same in a long-lived sandbox (`sandbox_id`, `reuse`): a new process there, with the same protocol; the
+ * sandbox stays. It has the sandbox's own binds, limits and network.
  */
 int child_in_sandbox(struct sbox *sbox, const struct child_spec *spec, const struct child_claim *claim,
                      struct child **ret, struct brig_err *err) MUST_CHECK;

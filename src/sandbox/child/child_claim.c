@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * child_claim.c: from a claim to the moment that the request may go: limits and network of the run are in force before
- * the first byte of it is sent, or it is not sent at all.
+ * child_claim.c: prepares a claimed child: the limits and the network of the run are in force before the first byte of
+ * the request is sent, or it is not sent at all.
  *
  * A claim that asks for what the child was made with waits for nothing: the request leaves in the same round of the
- * loop. A refusal on the way (the kernel, brig-egress) ends the child with host-error and started false: nothing of the
- * user's has begun, and another may be tried.
+ * loop. A refusal on the way (by the kernel or brig-egress) ends the child with host-error and started false: no user
+ * code has begun, and another child may be tried.
  */
 #include "codec/wire/le.h"
 #include "crypto/crypto.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * child_frame.c: frames of the runtime protocol, from the bytes of a channel. Nothing is trusted: a length over the
- * limit is known from the head alone, and memory grows with the bytes that came, never with those that were promised.
- * One frame is taken; what follows it is only noted.
+ * child_frame.c: reads frames of the runtime protocol from the bytes of a channel. Nothing is trusted: a length over
+ * the limit is known from the head alone, and memory grows with the bytes that came, never with those that were
+ * promised. One frame is taken; what follows it is only noted.
  */
 #include "codec/wire/le.h"
 #include "sandbox/child/child_private.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* child_spec.c: what a child asks of the manager (a sandbox that nobody else sees) and of brig-init (its program).
- * Everything is copied: a create goes on when its caller has returned. */
+/*
+ * child_spec.c: makes a child's requests to the manager (a sandbox that nobody else sees) and to brig-init (its
+ * program). Everything is copied, because a create goes on when its caller has returned.
+ */
 #include "engine/engine.h"
 #include "sandbox/child/child_private.h"
 #include "sandbox/processes.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network.c: a sandbox's slot in brig-egress, from its creation to its end.
+ * network.c: handles a sandbox's slot in brig-egress, from its creation to its end.
  *
  * Theory of operation. A create with a network has two steps more than one without (sbox_create.c calls them, and
  * nothing else does):
@@ -11,8 +11,8 @@
  *
  * Whatever fails in between, the slot is forgotten with the box. The slot's number, its policy and the placeholders are
  * in the sandbox's row; so a new brigd (or a new brig-egress: both begin with on_sync) PREPAREs every slot again with
- * the number and version it had. brig-egress takes what it has for known; what it says it has no listeners of, it is
- * given those that the spawner kept (relisten). Slots nobody mentions are forgotten.
+ * the number and version it had. For a slot that it has, brig-egress changes nothing; for a slot without listeners, it
+ * gets those that the spawner kept (relisten). Slots nobody mentions are forgotten.
  *
  * A sandbox without network and secrets has no struct sbox_network and comes through here in one comparison.
  */

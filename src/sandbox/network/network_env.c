@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_env.c: the variables that a sandbox's network and secrets put into programs: placeholders (or, exposed, the
- * values themselves), and where the CA bundle is, for those who do not look where the system keeps it.
+ * network_env.c: the variables that a sandbox's network and secrets put into programs: placeholders (or, if exposed,
+ * the values themselves), and the place of the CA bundle, for programs that do not look where the system has it.
  */
 #include "sandbox/private.h"
 

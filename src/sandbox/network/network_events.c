@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_events.c: decisions of brig-egress become events of the audit log, and its counters numbers for receipts,
- * certificates and metrics.
+ * network_events.c: turns the decisions of brig-egress into events of the audit log, and its counters into numbers for
+ * receipts, certificates and metrics.
  *
  * Counters are one slot's in one brig-egress process. `now` is the last answer, `before` the sum of slots and processes
  * that are gone: their sum never falls. The daemon's own sums grow by the difference whenever an answer comes.

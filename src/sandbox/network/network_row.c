@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_row.c: what the store keeps of a sandbox's network, and the network from what it kept: the slot's number, the
- * policy in force (a named one may have changed or gone since), and the placeholders, which programs inside have.
+ * network_row.c: writes a sandbox's network into the store and reads it back: the slot's number, the policy in force (a
+ * named one may have changed or been deleted since), and the placeholders, which programs inside have.
  */
 #include <stdio.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_slot.c: what a slot of brig-egress is made of: the policy that `network` means, the sandbox's own limits over
- * it, and its brokered secrets, sealed as they are (gate/slot_spec.h). And what a sandbox is refused for: a secret that
- * does not exist, that nothing brokers and nobody said to expose, or that could be used nowhere because the policy lets
- * it reach none of its hosts.
+ * network_slot.c: makes what a slot of brig-egress needs: the policy that `network` means, the sandbox's own limits
+ * over it, and its brokered secrets, sealed as they are (gate/slot_spec.h). It refuses a secret that does not exist,
+ * that nothing brokers and nobody said to expose, or that could be used nowhere because the policy allows none of its
+ * hosts.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_update.c: another policy for a sandbox that runs: asked for by a client, or because the named policy it uses
- * has changed.
+ * network_update.c: gives a running sandbox another policy, because a client asks for it, or because the named policy
+ * that it uses has changed.
  *
  * Listeners come first: a port that the new policy needs is opened and given to brig-egress, which refuses everything
  * on it while the old policy holds. Then PREPARE with a higher version swaps the policy in one step, and connections
- * that it forbids are cut. So whatever fails, the old policy is in force as a whole. One update at a time; a named
- * policy that changes meanwhile is looked up again at the end.
+ * that it forbids are cut. So if anything fails, the old policy is in force as a whole. There is one update at a time;
+ * a named policy that changes meanwhile is looked up again at the end.
  */
 #include <stdio.h>
 
