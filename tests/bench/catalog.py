@@ -205,7 +205,7 @@ TOOLS = [
            "As the first, with 4 children parked."),
     Number(
         "tools_cold", "tools: cold, 20 packages", "cold", "Python with 20 packages, nothing parked",
-        "The requirement set is built, `pool_max = 0`; the tool imports all 20 packages (small wheels from a "
+        "The dependency set is built, `pool_max = 0`; the tool imports all 20 packages (small wheels from a "
         "directory, `[tools] find_links`). Against `python3 -c 'import ...'` with the same modules "
         "on `PYTHONPATH`, compiled already. In turns.",
     ),

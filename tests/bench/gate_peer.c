@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gate_peer.c: the two programs at the ends of a connection that the gate is measured by: the same client inside a
+ * gate_peer.c: the two programs at the ends of a connection by which the gate is measured: the same client inside a
  * sandbox and, without the gate, on the host. Times are CLOCK_MONOTONIC in nanoseconds, one line each on stdout. A host
- * that is no IPv4 address is asked for once, before the clock runs, by a DNS query of our own. cpu: where it runs, -1
- * anywhere.
+ * that is no IPv4 address is resolved once, before the clock runs, by a DNS query of our own. CPU is where it runs; -1
+ * for anywhere.
  *
- *   gate_peer serve CPU PORT                      the first byte says what is wanted: 'e' one byte and the end, 'i' one
- * byte and nothing more, 'd' bytes without end, 'u' takes bytes and says how many they were gate_peer serve-tls CPU
- * PORT CERT KEY VALUE   HTTPS, a thread per connection: 200 when Authorization is VALUE, else 401 gate_peer setup CPU
- * HOST PORT N               connect, one byte there, one byte back: N lines gate_peer resolve CPU HOST N a question and
- * its answer: N lines gate_peer rate CPU HOST PORT MS PROCESSES     as many of those as there can be: "connections ns"
- *   gate_peer down|up CPU HOST PORT MS BYTES      until either is reached: "bytes ns"
- *   gate_peer idle CPU HOST PORT N PROCESSES      opens N, says so, and holds them until its stdin ends
- *   gate_peer https CPU HOST PORT CA VALUE N keep|close [NAME]   N requests on one connection or on N: N lines. VALUE
- * "$X": from the environment
+ *   gate_peer serve CPU PORT                      The first byte says what is wanted: 'e' one byte and the end, 'i'
+ *                                                 one byte and nothing more, 'd' bytes without end, 'u' takes bytes
+ *                                                 and says how many they were.
+ *   gate_peer serve-tls CPU PORT CERT KEY VALUE   HTTPS, a thread per connection: 200 if Authorization is VALUE,
+ *                                                 else 401.
+ *   gate_peer setup CPU HOST PORT N               Connect, one byte there, one byte back: N lines.
+ *   gate_peer resolve CPU HOST N                  A question and its answer: N lines.
+ *   gate_peer rate CPU HOST PORT MS PROCESSES     As many of those as possible: "connections ns".
+ *   gate_peer down|up CPU HOST PORT MS BYTES      Until either is reached: "bytes ns".
+ *   gate_peer idle CPU HOST PORT N PROCESSES      Opens N, says so, and holds them until its stdin ends.
+ *   gate_peer https CPU HOST PORT CA VALUE N keep|close [NAME]
+ *                                                 N requests on one connection or on N: N lines. VALUE "$X" is
+ *                                                 taken from the environment.
  *
- * The server ends first, so that no port of the client's waits in TIME_WAIT. Anything that does not go as it should
- * ends the program with a message: no number comes from a failure.
+ * The server ends first, so that no port of the client waits in TIME_WAIT. If anything goes wrong, the program ends
+ * with a message: no number comes from a failure.
  */
 #include <arpa/inet.h>
 #include <errno.h>

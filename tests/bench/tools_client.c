@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tools_client.c: the measuring client of tool runs: one keep-alive connection to the unix socket, each time from the
- * first byte sent to the last byte
- * received. tools_client SOCKET reads commands from stdin and answers each with one line of nanoseconds on stdout:
+ * tools_client.c: the measuring client of tool runs: one keep-alive connection to the unix socket; each time is from
+ * the first byte sent to the last byte received. tools_client SOCKET reads commands from stdin and answers each with
+ * one line of nanoseconds on stdout:
  *
  *   tool NAME ARGS WANT  what the next ones run: a registered tool, its arguments (JSON without a space) and the
  *                        result that must come (JSON as the service writes it)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* START as brig-init reads it: what is accepted has just the strings it promises and encodes to the same bytes again.
+/*
+ * START as brig-init reads it: what is accepted has just the strings it promises and encodes to the same bytes again.
  */
 #include "fuzz.h"
 

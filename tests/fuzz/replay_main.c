@@ -25,7 +25,7 @@ static int replay_file(int dirfd, const char *path)
         fprintf(stderr, "%s: %s\n", path, strerrordesc_np((int)-n));
         return -1;
     }
-    /* Of the exact size, so that a sanitizer sees the first byte read past it. */
+    /* It has the exact size, so that a sanitizer sees the first byte read past it. */
     uint8_t *exact = malloc(n > 0 ? (size_t)n : 1);
     if (!exact)
         return -1;

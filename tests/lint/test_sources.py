@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from tree import ROOT, bare_c, files, name
+from tree import ROOT, bare_c, c_comments, dialect, files, name
 
 CODE = {".c", ".h", ".inc", ".S", ".py", ".sh", ".js", ".ts", ".map"}
 NAMED = {"meson.build", "meson_options.txt", "Makefile", "run"}  # .ci/run
@@ -66,6 +66,15 @@ def banned_in(text, names):
         yield bare.count("\n", 0, hit.start()) + 1, hit.group(1)
 
 
+def bad_comment(comment):
+    """What is wrong with a comment, or "": dialect, or a closing alone below text that begins beside the opening."""
+    lines = comment[2:-2].split("\n")
+    paragraphs = [re.sub(r"^[ \t]*\*?[ \t]?", "", line).strip() for line in lines]
+    flat = re.sub(r"(?<!\n)\n(?!\n)", " ", "\n".join(paragraphs))
+    alone = len(lines) > 1 and paragraphs[0] and not lines[-1].strip(" \t*")
+    return (dialect(flat) + (["*/ alone"] if alone else []) + [""])[0]
+
+
 class Sources(unittest.TestCase):
     def check(self, bad):
         self.assertTrue(sources(), "no sources: this would pass on an empty tree")
@@ -99,6 +108,20 @@ class Sources(unittest.TestCase):
         self.check(bad)
         self.assertTrue(COPY.search('snprintf(a->b, sizeof(a->b), "%s", f(x));'))
         self.assertFalse(COPY.search('snprintf(a, 9, "%s/%s", b, c); snprintf(a, 9, "%u" "%s", b, c);'))
+
+    def test_comments_are_plain_english(self):
+        """What a machine can see of it: no sentence begins with "Of", plain words, and no comment that a formatter
+        has pushed out of its form."""
+        self.check([f"{name(p)}:{line}: {bad}" for p in sources() if p.suffix in (".c", ".h", ".inc")
+                    for line, comment in c_comments(text_of(p) or "") if (bad := bad_comment(comment))])
+
+    def test_the_rule_for_comments_bites(self):
+        for comment in ("/* Of a claim. */", "/*\n * It is so. Of a\n * claim. */", "/* As the original. */",
+                        "/* A long line of text.\n */", "/*\n * A requirement\n * set.\n */"):
+            self.assertTrue(bad_comment(comment), comment)
+        for comment in ("/* One of a claim, and\n * of that. */", "/*\n * A block.\n */", "/* original */", "/**/"):
+            self.assertFalse(bad_comment(comment), comment)
+        self.assertEqual(list(c_comments('x = "/* no */"; /* yes\n */\n')), [(1, "/* yes\n */")])
 
     def test_file_length(self):
         self.check([f"{name(p)}: {n} lines" for p in sources() if (n := len((text_of(p) or "").splitlines()))

@@ -33,3 +33,17 @@ def bare_c(text, strings=True):
         return token[0] + re.sub(r"[^\n]", " ", token[1:-1]) + token[-1] if strings else token
 
     return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', blank, text, flags=re.S)
+
+
+def c_comments(text):
+    """(line, comment) of every /* */ comment, outside of strings."""
+    for hit in re.finditer(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', text, flags=re.S):
+        if hit.group(0).startswith("/*"):
+            yield text.count("\n", 0, hit.start()) + 1, hit.group(0)
+
+
+def dialect(text):
+    """What is no plain English in a text whose paragraphs are lines: a sentence that begins with "Of", and words that
+    have a plain one (the original: Letta; what runs leave: output files; requirement set: dependency set)."""
+    return (re.findall(r"(?:^|[\0\n|]|[.!?:] ) *(Of (?=[a-z`]).{0,40})", text)
+            + re.findall(r"(?i)\b((?:the original|what runs leave|requirement sets?)\b.{0,40})", text))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of brig-egress that can be looked at by themselves: buckets, authorities, heads, and what agrees with what.
+/*
+ * The parts of brig-egress that can be looked at by themselves: buckets, authorities, heads, and what agrees with what.
  */
 #include "base/clock.h"
 #include "egress/egress_priv.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames: golden bytes (docs/PROTOCOL.md has the same, tests/lint/test_protocol.py compares), every cut, every refusal.
+/*
+ * Frames: golden bytes (docs/PROTOCOL.md has the same, tests/lint/test_protocol.py compares), every cut, every refusal.
  */
 #include "unit.h"
 

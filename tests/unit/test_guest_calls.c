@@ -87,7 +87,8 @@ static void downloads_take_turns(void **state)
     make_big(f, "a", 64 << 20);
     make_big(f, "b", 1 << 20);
     uint32_t first = open_read(f, "a"), second = open_read(f, "b");
-    /* files_until() drops frames of other requests: so the small one is awaited, and the large one must not have ended.
+    /*
+     * files_until() drops frames of other requests: so the small one is awaited, and the large one must not have ended.
      */
     assert_int_equal(files_finish(f, second, &b), 0);
     assert_int_equal(b.data_len, 1 << 20);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages to and from brig-init: golden bytes (the same as in docs/PROTOCOL.md), every cut, every field out of range.
+/*
+ * Messages to and from brig-init: golden bytes (the same as in docs/PROTOCOL.md), every cut, every field out of range.
  */
 #include "unit.h"
 

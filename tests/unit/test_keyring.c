@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secrets at rest: the text of a ring, what is sealed opens only where and by whom it was sealed, and what memory does.
+/*
+ * Secrets at rest: the text of a ring, what is sealed opens only where and by whom it was sealed, and what memory does.
  */
 #include "unit.h"
 
@@ -136,7 +137,8 @@ static void test_seal(void **state)
     keyring_destroy(ring);
 }
 
-/* The format itself, so that rows of today open tomorrow: computed with another implementation (Python's cryptography).
+/*
+ * The format itself, so that rows of today open tomorrow: computed with another implementation (Python's cryptography).
  */
 static void test_known_answer(void **state)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regular expressions as ECMA 262 writes them: what they match, what is no part of that language, and that work ends.
+/*
+ * Regular expressions as ECMA 262 writes them: what they match, what is no part of that language, and that work ends.
  */
 #include "unit.h"
 

@@ -619,7 +619,8 @@ static void test_slot(void **state)
     box_close(&box);
 }
 
-/* Nothing of a value in the data base's files; with the switch it is there, which shows that the search would find it.
+/*
+ * Nothing of a value in the data base's files; with the switch it is there, which shows that the search would find it.
  */
 static void test_files(void **state)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's limits: time, size, numbers, who may ask, who has left, and what happens without memory or descriptors.
+/*
+ * The server's limits: time, size, numbers, who may ask, who has left, and what happens without memory or descriptors.
  */
 #include "server_rig.h"
 

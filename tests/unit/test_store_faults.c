@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store when things go wrong: crashes, a second brigd, other schemas, a full disk, a server that leaves, no memory.
+/*
+ * The store when things go wrong: crashes, a second brigd, other schemas, a full disk, a server that leaves, no memory.
  */
 #include "store_kit.h"
 

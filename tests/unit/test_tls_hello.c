@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ClientHellos: those of real programs, the same in pieces, and everything on which a server might read another name.
+/*
+ * ClientHellos: those of real programs, the same in pieces, and everything on which a server might read another name.
  */
 #include "unit.h"
 

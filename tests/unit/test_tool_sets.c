@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requirement sets without a sandbox: what keys them, what locks say, where packages come from, what is collected, what
- * removing survives. */
+/*
+ * Dependency sets without a sandbox: what keys them, what locks say, where packages come from, what is collected, what
+ * removing survives.
+ */
 #include "unit.h"
 
 #include <fcntl.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_host: the broker alone, on loopback, without sandboxes. A test gives it a port to listen on; every connection
- * is taken for the name its hello carries (or Host, in plain HTTP), and every dial leads to one port of 127.0.0.1. What
- * slot.c, dial.c and main.c do in brig-egress is faked here.
+ * broker_host: the broker alone, on loopback, without sandboxes. A test gives it a port to listen on. Every connection
+ * is taken for the name that its hello carries (or Host, in plain HTTP), and every dial leads to one port of 127.0.0.1.
+ * What slot.c, dial.c and main.c do in brig-egress is faked here.
  *
- *   broker_host seal CONTEXT       stdin: a value; stdout: {"key_id": .., "nonce": .., "sealed": .., "context": ..}
- *   broker_host serve FILE         FILE: {"ca": PATH, "authority": PATH to write, "upstream": PORT, "port": what the
- * client thinks, "listen": PORT, "policy": {..}, "secrets": [..]}
+ *   broker_host seal CONTEXT   stdin: a value; stdout: {"key_id": .., "nonce": .., "sealed": .., "context": ..}
+ *   broker_host serve FILE     FILE: {"ca": PATH, "authority": PATH to write, "upstream": PORT,
+ *                              "port": what the client thinks, "listen": PORT, "policy": {..}, "secrets": [..]}
  *
  * While it serves, lines on stdout say what happens, and lines on stdin ask: "scan HEX" looks for bytes (each xor 0x5a,
  * so that the question is not its own answer) in all writable memory of the process and answers "scan N"; "counts"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * child_host.c: single-use interpreters (sandbox/child/child.h) on a real spawner: a brigd without its API, driven by
- * lines on stdin and telling what happens in lines on stdout.
+ * lines on stdin; lines on stdout say what happens.
  *
  *     child_host DIRECTORY       for its store
  *
@@ -10,8 +10,8 @@
  *     create KEY [memory=|pids=|ro=SOURCE:TARGET|trust|zygote=...] -- ARGUMENT...
  *     claim KEY [timeout=|output=|kill|keep|memory=|cpus=|pids=|disk=|answer=|stream] -- REQUEST
  *     inside KEY IN [timeout=...] -- REQUEST -- ARGUMENT...     a process in the sandbox of IN, which is parked
- *     cancel KEY | end KEY | release KEY | count KEY | bench KEY N ZYGOTE REQUEST -- ARGUMENT...   ("-": none, and an
- * echo)
+ *     cancel KEY | end KEY | release KEY | count KEY
+ *     bench KEY N ZYGOTE REQUEST -- ARGUMENT...                 ("-": none, and an echo)
  */
 #include <inttypes.h>
 #include <stdarg.h>

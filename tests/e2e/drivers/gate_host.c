@@ -3,14 +3,14 @@
  * gate_host.c: an engine and a gate of a few lines, for tests of what the spawner makes: one run with a network over a
  * spawner's socket, and a gate that tells every connection where it landed and answers every datagram.
  *
- *     gate_host FD|spawn [name=value...] -- ARGV...     spawn: a spawner of its own, with the knobs of test builds
+ *     gate_host FD|spawn [name=value...] -- ARGV...     spawn: a spawner of its own, with the switches of test builds
  *
  *     ports=80,443  any=1  off=1 (no network)  trust=FILE  rootfs=DIR  pool=N  loops=N (timing)  service=1
- *     more=PORTS or more=any (asked for once it has started, before the gate serves)  raw=WORD (a broken message, see
- * broken())
+ *     more=PORTS or more=any (asked for once it has started, before the gate serves)
+ *     raw=WORD (a broken message, see broken())
  *
- * The program's output is ours; what happens is told on stderr. A connection gets the line "KIND ADDRESS PORT FAMILY"
- * and is closed.
+ * The program's output is ours; what happens is written to stderr. A connection gets the line "KIND ADDRESS PORT
+ * FAMILY" and is closed.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>

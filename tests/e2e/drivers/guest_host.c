@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * guest_host.c: one long-lived sandbox, whose stream goes to the caller: it speaks with brig-init itself.
+ * guest_host.c: one long-lived sandbox, whose stream goes to the caller: the caller speaks with brig-init itself.
  *
- *     guest_host FD OUT [name=value...]     FD: the engine's end of a spawner's socket. OUT: a SOCK_SEQPACKET socket
- * that gets one message per stream, "up" or "attached", with the stream beside it
+ *     guest_host FD OUT [name=value...]     FD: the engine's end of a spawner's socket.
+ *                                           OUT: a SOCK_SEQPACKET socket that gets one message per stream, "up" or
+ *                                           "attached", with the stream beside it.
  *
- * Names: memory, pids. A line on stdin asks for another stream; its end ends the sandbox.
+ * The names are memory and pids. A line on stdin asks for another stream; its end ends the sandbox.
  */
 #include <stdio.h>
 #include <string.h>

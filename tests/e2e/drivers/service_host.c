@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * service_host.c: a brigd of a few lines: the provider `local` over a spawner's socket, and a link to every box, driven
- * by lines on stdin and telling what happens in lines on stdout.
+ * by lines on stdin; lines on stdout say what happens.
  *
- *     service_host FD        FD: the engine's end of the socket, which the caller keeps a copy of
+ *     service_host FD        FD: the engine's end of the socket, of which the caller keeps a copy
  *     service_host spawn     with a spawner of its own
  *
  * The words of a line are separated by tabs:
  *
- *     create KEY [name=value...]   memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs,
- * require=all, zygote=KEY, profile=paranoid, statement=1 (then `layers KEY name=on:by:value ...` is told before `up`)
+ *     create KEY [name=value...]    memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs,
+ *                                   require=all, zygote=KEY, profile=paranoid, statement=1 (then
+ *                                   `layers KEY name=on:by:value ...` comes before `up`)
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
- *     channel KEY                  of process 1, which was there before brig-init; every whole frame is told: `frame
- * KEY TEXT` ask KEY TEXT                 one frame down limits KEY MEMORY CPUS PIDS await TEXT                   the
- * next lines wait until one that starts so was told
+ *     channel KEY                   of process 1, which was there before brig-init; every whole frame is printed:
+ *                                   `frame KEY TEXT`
+ *     ask KEY TEXT                  one frame down
+ *     limits KEY MEMORY CPUS PIDS
+ *     await TEXT                    the next lines wait until a line that begins so was printed
  *
  * A box that was found at the start has its id as KEY.
  */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_host: requirement sets with a real manager, provider and spawner (descriptor 3), and nothing else of brigd.
- * Arguments: a directory for its state, the directory of sets. Configuration by BRIG_*. Commands are lines of JSON on
- * stdin, answers lines of JSON on stdout:
- *   {"get": NAME, "org", "pip", "npm", "txt", "venv", "rebuild", "config": n}  -> {"got": NAME, "set": {...}} or
- * {"got": NAME, "error", "code", "text"}
+ * sets_host: dependency sets with a real manager, provider and spawner (descriptor 3), and nothing else of brigd. The
+ * arguments are a directory for its state and the directory of dependency sets; BRIG_* configure it. Commands are lines
+ * of JSON on stdin, answers are lines of JSON on stdout:
+ *
+ *   {"get": NAME, "org", "pip", "npm", "txt", "venv", "rebuild", "config": n}
+ *       -> {"got": NAME, "set": {...}} or {"got": NAME, "error", "code", "text"}
  *   {"cancel": NAME}, {"release": NAME}, {"list": true} -> {"list": [...]}, {"collect": true}
  */
 #include <fcntl.h>

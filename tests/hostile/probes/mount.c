@@ -235,7 +235,8 @@ static void f33_xattr_security(int argc, char **argv)
         judge_refused("posix-acl", -1, errno, ERRS(EPERM, EOPNOTSUPP, EINVAL));
     else
         held("posix-acl");
-    /* Attributes take space of the store: many of them must end in ENOSPC (or the per-file limit), not in free space.
+    /*
+     * Attributes take space of the store: many of them must end in ENOSPC (or the per-file limit), not in free space.
      */
     memset(value, 'x', sizeof(value));
     for (int i = 0; i < 4096; i++) {

@@ -39,7 +39,8 @@ static void f15_overlay_whiteout(int argc, char **argv)
                                           "trusted.overlay.metacopy", "trusted.x"};
     for (size_t i = 0; i < ARRAY_LEN(trusted); i++)
         REFUSED(nm("setxattr-%s", trusted[i]), setxattr(target, trusted[i], "y", 1, 0), EPERM, EOPNOTSUPP);
-    /* user.overlay.* is anyone's to set; only the upper directory of an overlay mounted with userxattr listens to it.
+    /*
+     * user.overlay.* is anyone's to set; only the upper directory of an overlay mounted with userxattr listens to it.
      */
     static const char *const user[] = {"user.overlay.opaque", "user.overlay.redirect", "user.overlay.whiteout"};
     bool writable = given("HOSTILE_WRITABLE_ROOT") != NULL;
