@@ -237,7 +237,8 @@ int net_flag_size(void *ctx, const struct flag *flag, const char *given, char *v
 
 /* ---- all of them ---------------------------------------------------------------------------------- */
 
-bool net_flags_network(const struct net_flags *flags)
+/* a network was asked for, were it `none` */
+static bool net_flags_network(const struct net_flags *flags)
 {
     return flags->net || flags->file || flags->n_rules > 0;
 }

@@ -73,7 +73,6 @@ int net_flag_size(void *ctx, const struct flag *flag, const char *given, char *v
 /* Checks what only the flags together can show. */
 int net_flags_finish(struct net_flags *flags, struct brig_err *err) MUST_CHECK;
 void net_flags_done(struct net_flags *flags);
-bool net_flags_network(const struct net_flags *flags); /* A network was asked for, even if it is `none`. */
 bool net_flags_learn(const struct net_flags *flags);
 
 /* Write members of a request's object; nothing if no flag was given. */

@@ -77,16 +77,6 @@ uint64_t client_length(const struct client *client)
                                                  : CLIENT_LENGTH_UNKNOWN;
 }
 
-const char *client_field(const struct client *client, const char *name)
-{
-    return http_field(&client->head, name);
-}
-
-const struct buf *client_reply(const struct client *client)
-{
-    return &client->reply;
-}
-
 const char *client_error_code(const struct client *client)
 {
     return client->error_code;

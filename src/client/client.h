@@ -136,7 +136,6 @@ int ws_fd(const struct ws *ws); /* It does not block. Poll it for POLLIN, and fo
 int ws_receive(struct ws *ws, struct ws_message *ret, struct brig_err *err) MUST_CHECK;
 /* Queues the message and sends what can be sent now. There is no SIGPIPE. */
 int ws_send(struct ws *ws, enum ws_kind kind, const void *data, size_t len, struct brig_err *err) MUST_CHECK;
-int ws_send_close(struct ws *ws, unsigned code, struct brig_err *err) MUST_CHECK;
 int ws_flush(struct ws *ws, struct brig_err *err) MUST_CHECK;
 size_t ws_pending(const struct ws *ws);
 

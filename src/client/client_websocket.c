@@ -120,7 +120,7 @@ int ws_send(struct ws *ws, enum ws_kind kind, const void *data, size_t len, stru
     return send_frame(ws, kind, data, len, err);
 }
 
-int ws_send_close(struct ws *ws, unsigned code, struct brig_err *err)
+static MUST_CHECK int ws_send_close(struct ws *ws, unsigned code, struct brig_err *err)
 {
     const uint8_t data[2] = {(uint8_t)(code >> 8), (uint8_t)code};
 

@@ -112,7 +112,6 @@ int config_check_foreign(struct config_loaded *loaded, const struct toml_value *
 const char *const *config_foreign_names(size_t *ret_n);
 
 /* config_places.c */
-const char *config_env(char *const *env, const char *name); /* Returns NULL if it is not set. */
 int config_socket_path(char *const *env, char *out, size_t size) MUST_CHECK;
 /*
  * Reads the whole file into *ret, which the caller wipes and frees, and sets loaded->path. Returns 1 if there is no

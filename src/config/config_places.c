@@ -17,7 +17,8 @@
 #include "base/str.h"
 #include "config/config_keys.h"
 
-const char *config_env(char *const *env, const char *name)
+/* NULL when unset */
+static const char *config_env(char *const *env, const char *name)
 {
     size_t len = strlen(name);
 

@@ -31,7 +31,8 @@ struct entry *entry_ready(struct sets *sets, const char *key)
     return NULL;
 }
 
-struct entry *entry_building(struct sets *sets, const char *key)
+/* the one that is being made, or NULL */
+static struct entry *entry_building(struct sets *sets, const char *key)
 {
     for (struct entry *e = sets->entries; e; e = e->next)
         if (e->build && str_eq(e->key, key))
@@ -180,7 +181,8 @@ void sets_tell(struct sets *sets, struct entry *entry, const struct brig_err *er
 
 static void on_turn(struct loop_timer *timer);
 
-void sets_turn(struct sets *sets)
+/* those who wait are looked at again, soon */
+static void sets_turn(struct sets *sets)
 {
     (void)!loop_timer_set(sets->options.loop, &sets->on_turn, 0, NULL);
 }

@@ -9,7 +9,8 @@
 #include "base/str.h"
 #include "deps/sets_priv.h"
 
-void set_index_strip(char *urls)
+/* Takes name and password out of every URL of a list with blanks between. In place. */
+static void set_index_strip(char *urls)
 {
     for (char *p = strstr(urls, "://"); p; p = strstr(p, "://")) {
         p += 3;

@@ -35,7 +35,6 @@ struct words {
     size_t n;
 };
 int words_add(struct words *words, const char *text) MUST_CHECK; /* -ENOMEM */
-void words_sort(struct words *words);                            /* It also removes duplicates. */
 void words_done(struct words *words);
 
 /* What is asked for, checked and copied. */
@@ -65,8 +64,6 @@ struct set_index {
 };
 /* conf and npmrc are the texts of /etc/pip.conf and /etc/npmrc, or NULL. The environment wins. */
 void set_index_read(struct set_index *index, const char *conf, const char *npmrc);
-/* Removes name and password from every URL of a list that is separated by blanks, in place. */
-void set_index_strip(char *urls);
 
 int wish_key(const struct wish *wish, const struct versions *versions, const struct set_index *index,
              const struct config *config, char key[SHA256_HEX]) MUST_CHECK;
@@ -161,8 +158,7 @@ struct sets {
     bool closing;
 };
 
-struct entry *entry_ready(struct sets *sets, const char *key);    /* The entry that can be used, or NULL. */
-struct entry *entry_building(struct sets *sets, const char *key); /* The entry that is being made, or NULL. */
+struct entry *entry_ready(struct sets *sets, const char *key); /* The entry that can be used, or NULL. */
 struct entry *entry_add(struct sets *sets, const char *key);
 void entry_remove(struct sets *sets, struct entry *entry);
 /*
@@ -174,7 +170,6 @@ int entry_fill(struct sets *sets, struct entry *entry, const char *name, const c
                size_t lock_len) MUST_CHECK; /* Makes it ready, from the text of its lock. */
 /* Answers everybody who waited for the versions, or for an entry's build. text is for set_build_error(). */
 void sets_tell(struct sets *sets, struct entry *entry, const struct brig_err *err, const char *text);
-void sets_turn(struct sets *sets); /* Looks soon again at those who wait. */
 
 int build_start(struct sets *sets, struct entry *entry, struct set_build *first,
                 struct brig_err *err) MUST_CHECK; /* On success it owns the wish of first. */

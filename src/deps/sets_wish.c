@@ -31,7 +31,8 @@ static int compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-void words_sort(struct words *words)
+/* and takes double ones out */
+static void words_sort(struct words *words)
 {
     size_t kept = 0;
 

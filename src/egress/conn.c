@@ -30,6 +30,10 @@
 
 /* ---- telling ---------------------------------------------------------------------------------------------------- */
 
+static void conn_io(struct loop_source *source, uint32_t events);
+
+static void conn_judge_wanted(struct conn *conn);
+
 bool conn_tell(struct conn *conn, enum gate_verdict verdict, const struct policy_answer *answer, const char *secret)
 {
     struct slot *slot = conn->slot;
@@ -242,7 +246,8 @@ void conn_accept(struct slot *slot, int sock, enum gate_kind kind)
     conn_judge_wanted(conn);
 }
 
-void conn_judge_wanted(struct conn *conn)
+/* wanted and port (or name) are set. It refuses, sniffs or dials. */
+static void conn_judge_wanted(struct conn *conn)
 {
     struct policy_answer answer;
 
@@ -322,7 +327,7 @@ static void dispatch(struct conn *conn, struct side *side, uint32_t events)
     }
 }
 
-void conn_io(struct loop_source *source, uint32_t events)
+static void conn_io(struct loop_source *source, uint32_t events)
 {
     struct conn *conn = source->ctx;
 

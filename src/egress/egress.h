@@ -161,8 +161,6 @@ void broker_stop(struct broker_conn *conn); /* Cuts the connection; done is not 
 /* ---- what the parts see of a slot and of the process (slot.c, egress_main.c) ---------------------------- */
 struct egress *slot_egress(const struct slot *slot);
 struct policy *slot_policy(const struct slot *slot); /* The present policy, without a new reference. */
-uint64_t slot_policy_version(const struct slot *slot);
-struct names *slot_names(const struct slot *slot);
 /*
  * Takes memory that a connection holds for a slot (a body that must be complete before it can be sent). Returns false
  * if the slot or the process has enough of that.
@@ -172,7 +170,6 @@ void slot_give_memory(struct slot *slot, size_t n);
 uint64_t slot_wait_ns(struct slot *slot);  /* The time until it may carry bytes again (net_bps); 0 means now. */
 bool slot_behind(const struct slot *slot); /* Its decisions are not being taken, so nothing new begins. */
 struct loop *egress_loop(const struct egress *egress);
-struct resolver *egress_resolver(const struct egress *egress);
 /* The PEM bundle for connections out; "" if none was given. */
 const char *egress_ca(const struct egress *egress, size_t *ret_len);
 

@@ -206,7 +206,6 @@ void slot_tell_limit(struct slot *slot, unsigned kind, enum brig_limit limit, co
 int listener_open(struct listener *listener, struct slot *slot, int fd, const struct gate_listener *what,
                   struct brig_err *err) MUST_CHECK;
 void listener_close(struct listener *listener);
-void listeners_pause(struct slot *slot);
 void listeners_resume(struct slot *slot);
 
 /* dns_port.c */
@@ -279,7 +278,6 @@ struct conn {
 
 /* conn.c */
 void conn_accept(struct slot *slot, int fd, enum gate_kind kind); /* It owns fd. */
-void conn_judge_wanted(struct conn *conn); /* wanted and port (or name) are set. It refuses, sniffs or dials. */
 void conn_dial(struct conn *conn);
 void conn_peer_text(const struct conn *conn, char *out, size_t size); /* Writes "name:port". */
 /* Sends FIN if it was not sent, and reports CLOSED. */
@@ -287,7 +285,6 @@ void conn_end(struct conn *conn, const char *why);
 void conn_reset(struct conn *conn, const char *why); /* Sends RST on both sides. */
 void conn_resume(struct conn *conn);                 /* Called by budget.c: bytes may flow again. */
 void conn_free(struct conn *conn);
-void conn_io(struct loop_source *source, uint32_t events);
 /* Reports a decision. If it returns false, the decision could not be reported, so it must not happen. */
 bool conn_tell(struct conn *conn, enum gate_verdict verdict, const struct policy_answer *answer, const char *secret);
 bool conn_arm(struct conn *conn, uint64_t after_ns);
@@ -296,7 +293,6 @@ bool conn_arm(struct conn *conn, uint64_t after_ns);
 /* After the decision by name or address: sniffs, or dials at once where any bytes may pass. */
 void conn_proceed(struct conn *conn);
 void sniff_refresh(struct conn *conn);  /* The policy has changed. */
-void conn_sniff(struct conn *conn);     /* Begins; first may have bytes already. */
 void sniff_look(struct conn *conn);     /* first has grown. */
 void conn_look_late(struct conn *conn); /* The same for an open connection that was dialled already. */
 /*
@@ -313,8 +309,7 @@ void conn_to_broker(struct conn *conn, bool plain);
 void conn_refuse(struct conn *conn, const struct policy_answer *answer); /* Reports DENIED, then sends 403 or RST. */
 /* Reports DENIED for a connection that is HTTP. */
 void conn_refuse_http(struct conn *conn, unsigned status, const struct policy_answer *answer);
-void conn_fail(struct conn *conn, const char *why);                     /* Reports FAILED, then sends 502 or RST. */
-void conn_answer(struct conn *conn, unsigned status, const char *text); /* Reports nothing. */
+void conn_fail(struct conn *conn, const char *why); /* Reports FAILED, then sends 502 or RST. */
 void conn_refuse_io(struct conn *conn);
 void conn_refuse_late(struct conn *conn); /* The client sent nothing. */
 void conn_linger_io(struct conn *conn);

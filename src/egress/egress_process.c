@@ -18,11 +18,6 @@ struct loop *egress_loop(const struct egress *egress)
     return egress->loop;
 }
 
-struct resolver *egress_resolver(const struct egress *egress)
-{
-    return egress->resolver;
-}
-
 const char *egress_ca(const struct egress *egress, size_t *ret_len)
 {
     *ret_len = egress->ca ? egress->ca_len : 0;

@@ -46,7 +46,7 @@ static void hold(struct listener *listener)
         listener_close(listener);
 }
 
-void listeners_pause(struct slot *slot)
+static void listeners_pause(struct slot *slot)
 {
     if (slot->paused)
         return;

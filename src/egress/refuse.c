@@ -60,7 +60,8 @@ static int put_answer(struct buf *out, unsigned status, const char *text)
     return r == 0 ? buf_append_str(out, text) : r;
 }
 
-void conn_answer(struct conn *conn, unsigned status, const char *text)
+/* Reports nothing. */
+static void conn_answer(struct conn *conn, unsigned status, const char *text)
 {
     AUTO_BUF struct buf out = BUF_INIT(4096);
 

@@ -23,16 +23,6 @@ struct policy *slot_policy(const struct slot *slot)
     return slot->policy;
 }
 
-uint64_t slot_policy_version(const struct slot *slot)
-{
-    return slot->version;
-}
-
-struct names *slot_names(const struct slot *slot)
-{
-    return slot->names;
-}
-
 static struct slot **bucket_of(struct egress *egress, uint64_t number)
 {
     return &egress->slots[(number ^ number >> 32) % EGRESS_BUCKETS];

@@ -14,6 +14,8 @@
 #define PATIENCE_CLIENT_NS (500 * NS_PER_MS) /* for first bytes where the client speaks first, by custom */
 #define PATIENCE_SERVER_NS (50 * NS_PER_MS)  /* and elsewhere */
 
+static void conn_sniff(struct conn *conn);
+
 /*
  * Bytes of any kind. A rule with the protocol tcp means that nothing is looked at. Where only the default allows, TLS
  * and HTTP must be what they say about themselves (a rule may deny another name), and everything else passes. A server
@@ -202,7 +204,8 @@ void conn_look_late(struct conn *conn)
     }
 }
 
-void conn_sniff(struct conn *conn)
+/* Begins; first may have bytes already. */
+static void conn_sniff(struct conn *conn)
 {
     uint64_t patience = !conn->open                             ? CONN_SNIFF_NS
                         : conn->port == 443 || conn->port == 80 ? PATIENCE_CLIENT_NS

@@ -120,7 +120,7 @@ static bool cidr_is_v4(const struct gate_cidr *cidr)
     return cidr->bits >= 96 && gate_addr_is_v4(&addr);
 }
 
-void cidr_text(const struct gate_cidr *cidr, char out[GATE_ADDR_TEXT])
+static void cidr_text(const struct gate_cidr *cidr, char out[GATE_ADDR_TEXT])
 {
     bool v4 = cidr_is_v4(cidr);
     char ip[INET6_ADDRSTRLEN] = "";

@@ -53,7 +53,6 @@ int policy_chain(const struct policy *policy, const char *name);
 bool rule_has_port(const struct policy_rule *rule, uint16_t port);
 /* Writes "allow *.x.org:443"; a text that is too long is cut. */
 void rule_text(const struct policy_rule *rule, char *out, size_t size);
-void cidr_text(const struct gate_cidr *cidr, char out[GATE_ADDR_TEXT]);
 
 /*
  * policy_path.c: decodes the path of a request once, so that prefixes can be compared with it. Returns -EINVAL if it

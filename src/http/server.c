@@ -357,11 +357,6 @@ void *exchange_data(const struct exchange *x)
     return x->data;
 }
 
-struct loop *exchange_loop(const struct exchange *x)
-{
-    return x->conn->server->loop;
-}
-
 void exchange_on_gone(struct exchange *x, void (*gone)(void *ctx, struct exchange *x), void *ctx)
 {
     x->gone = gone;

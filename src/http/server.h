@@ -75,9 +75,8 @@ void exchange_set_data(struct exchange *x, void *data); /* the handler's own, fo
 void *exchange_data(const struct exchange *x);
 /* A short text that lives as long as the exchange (its trace's parent); longer ones are not kept. */
 void exchange_keep(struct exchange *x, const char *text);
-const char *exchange_kept(const struct exchange *x); /* "" when nothing was */
-void exchange_close_after(struct exchange *x);       /* its answer is the last on this connection */
-struct loop *exchange_loop(const struct exchange *x);
+const char *exchange_kept(const struct exchange *x);            /* "" when nothing was */
+void exchange_close_after(struct exchange *x);                  /* its answer is the last on this connection */
 void exchange_set_owner(struct exchange *x, const char *owner); /* whose it is (a key's id), for server_cut() */
 /* The connection counts as this organisation's from now on. False if the organisation has too many: answer 429. */
 bool exchange_join(struct exchange *x, const char *org) MUST_CHECK;

@@ -17,7 +17,7 @@
 
 /* ---- the end ------------------------------------------------------------------------------------ */
 
-void conn_close(struct conn *conn)
+static void conn_close(struct conn *conn)
 {
     struct server *server = conn->server;
 

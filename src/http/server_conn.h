@@ -202,7 +202,6 @@ void peer_leave(struct conn *conn);
 void share_init(struct server *server);
 bool share_owe(struct conn *conn, size_t len) MUST_CHECK; /* an answer of so many bytes; false: it has its share */
 void share_paid(struct conn *conn);                       /* they are gone */
-size_t share_most(const struct server *server);           /* connections at once */
 size_t share_places(const struct server *server, bool is_unix); /* the same, with those kept back for the socket */
 void share_leave(struct conn *conn);
 
@@ -216,8 +215,7 @@ void conn_event(struct loop_source *source, uint32_t events);
 void conn_run(struct conn *conn);
 void conn_touch(struct conn *conn); /* conn_run() at the end of this round */
 void conn_timeout(struct conn *conn);
-void conn_close(struct conn *conn); /* DEAD */
-void conn_fail(struct conn *conn);  /* with an exchange that hears of it */
+void conn_fail(struct conn *conn); /* with an exchange that hears of it */
 void conn_settle(struct conn *conn);
 int conn_park(struct conn *conn, const char *data, size_t len, size_t scanned) MUST_CHECK;
 

@@ -32,7 +32,8 @@ void share_init(struct server *server)
         server->descriptors = (size_t)(files.rlim_cur - files.rlim_cur / 4);
 }
 
-size_t share_most(const struct server *server)
+/* connections at once */
+static size_t share_most(const struct server *server)
 {
     uint64_t max = server->options.http.max_connections;
     size_t most = max > 0 ? (size_t)max : SIZE_MAX;

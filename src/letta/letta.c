@@ -131,7 +131,7 @@ bool letta_path_id(struct request *rq, const char *prefix, const char *param, co
     return false;
 }
 
-bool letta_query_number(struct request *rq, const char *name, uint64_t *ret)
+static MUST_CHECK bool letta_query_number(struct request *rq, const char *name, uint64_t *ret)
 {
     const char *text = request_query(rq, name);
     uint64_t value = 0;

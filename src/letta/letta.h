@@ -28,7 +28,6 @@ void letta_not_found(struct request *rq, const char *kind, const char *id);
 /* ---- the request ---- */
 const char *letta_user(const struct request *rq, char out[API_AUTHOR]); /* who it is in the documents */
 bool letta_path_id(struct request *rq, const char *prefix, const char *param, const char *id) MUST_CHECK;
-bool letta_query_number(struct request *rq, const char *name, uint64_t *ret) MUST_CHECK;
 /* Whether the query has this name with this value (repeated names are lists); *ret_given: the name is there at all. */
 bool letta_query_has(const struct request *rq, const char *name, const char *value, bool *ret_given);
 /* Every member is one of the names (NULL at the end); else the refusal was sent. */

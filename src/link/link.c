@@ -30,6 +30,8 @@ _Static_assert(SVC_CALLS_MAX == 1u << SLOT_BITS, "a slot for every call");
 
 /* ---- life --------------------------------------------------------------------------------------- */
 
+static void link_want_control(struct call *call);
+
 static int queue_hello(struct link *link)
 {
     const struct svc_hello hello = {.version = SVC_VERSION};
@@ -331,7 +333,7 @@ void link_wake_writers(struct link *link)
 
 /* ---- streams 1 and 2, and the end --------------------------------------------------------------- */
 
-void link_want_control(struct call *call)
+static void link_want_control(struct call *call)
 {
     if (!call->controls) {
         call->controls = true;

@@ -33,7 +33,8 @@ _Static_assert(IN_SIZE >= 2 * (FRAME_HEADER + FRAME_PAYLOAD_MAX), "the largest f
 
 /* ---- the end ------------------------------------------------------------------------------------ */
 
-void link_fail(struct link *link, int errnum, const char *why)
+/* errnum EPROTO: brig-init broke the protocol */
+static void link_fail(struct link *link, int errnum, const char *why)
 {
     if (link->over)
         return;

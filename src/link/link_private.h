@@ -69,7 +69,6 @@ void link_over(struct link *link);
 void link_hold(struct link *link);
 bool link_release(struct link *link); /* Returns false if it was destroyed meanwhile and is freed. */
 void link_wake_writers(struct link *link);
-void link_want_control(struct call *call);
 
 /* link_io.c */
 /* Returns 0, -ENOMEM, or -EAGAIN if the queue is full. */
@@ -82,7 +81,6 @@ size_t link_send_data(struct link *link, uint32_t request, const uint8_t *data, 
 size_t link_room(const struct link *link); /* The bytes that may be queued, headers included. */
 void link_send_soon(struct link *link);
 void link_want_writable(struct link *link, bool on);
-void link_fail(struct link *link, int errnum, const char *why); /* EPROTO means that brig-init broke the protocol. */
 void link_on_ready(struct loop_source *source, uint32_t events);
 void link_on_flush(struct loop_timer *timer);
 void link_on_breath(struct loop_timer *timer);

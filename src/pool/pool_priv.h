@@ -72,7 +72,6 @@ struct pool {
 
 /* pool_size.c */
 size_t group_target(const struct group *group);
-uint64_t group_child_bytes(const struct group *group);
 void group_count(struct group *group); /* Counts one claim. */
 void pool_tick(struct loop_timer *timer);
 void pool_refill(struct loop_timer *timer);

@@ -26,7 +26,7 @@ size_t group_target(const struct group *group)
     return (size_t)(most < limit ? most : limit);
 }
 
-uint64_t group_child_bytes(const struct group *group)
+static uint64_t group_child_bytes(const struct group *group)
 {
     return group->n_parked ? group->bytes / group->n_parked : POOL_CHILD_BYTES;
 }

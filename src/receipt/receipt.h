@@ -57,7 +57,6 @@ struct json;
 void receipt_put_time(struct json *json, const char *key, int64_t ns);
 void receipt_put_limits(struct json *json, const struct brig_limits *limits);
 void receipt_put_usage(struct json *json, const struct brig_usage *usage);
-void receipt_put_network(struct json *json, const struct brig_network *network, const char *learned);
 void receipt_put_protection(struct json *json, const struct brig_layer_state *layers, bool complete);
 void receipt_put_outcome(struct json *json, const struct brig_receipt *receipt);
 

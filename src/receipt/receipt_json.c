@@ -128,7 +128,7 @@ void receipt_put_protection(struct json *json, const struct brig_layer_state *la
     json_end(json);
 }
 
-void receipt_put_network(struct json *json, const struct brig_network *network, const char *learned)
+static void receipt_put_network(struct json *json, const struct brig_network *network, const char *learned)
 {
     bool none = network->policy[0] == '\0' || strcmp(network->policy, "none") == 0;
 

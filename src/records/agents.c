@@ -139,11 +139,6 @@ const struct json_value *agent_secret_list(const struct object *agent)
     return member(agent, "secrets");
 }
 
-const struct json_value *agent_other(const struct object *agent)
-{
-    return member(agent, "other");
-}
-
 const char *agent_project(const struct object *agent)
 {
     return text_of(agent->json, "project_id");
@@ -198,7 +193,7 @@ int agent_secrets(const struct agents *agents, const struct object *agent,
 
 /* ---- rotation ----------------------------------------------------------------------------------------- */
 
-bool agent_stale(void *ctx, const struct object *agent)
+static bool agent_stale(void *ctx, const struct object *agent)
 {
     const struct agents *agents = ctx;
     const struct json_value *list = agent_secret_list(agent);
@@ -231,7 +226,8 @@ static int reseal_secret(const struct agents *agents, const struct object *agent
     return r;
 }
 
-int agent_reseal(void *ctx, const struct object *current, struct buf *doc, struct brig_err *err)
+/* The document with everything but its seals as it was; for rotation. 1: nothing is stale. */
+static MUST_CHECK int agent_reseal(void *ctx, const struct object *current, struct buf *doc, struct brig_err *err)
 {
     const struct agents *agents = ctx;
     struct json json = JSON_INIT(doc);

@@ -46,7 +46,6 @@ const char *agent_name(const struct object *agent);
 const struct json_value *agent_tools(const struct object *agent); /* array of ids */
 /* array of {id, key, sealed}, which no answer may show as it is */
 const struct json_value *agent_secret_list(const struct object *agent);
-const struct json_value *agent_other(const struct object *agent); /* object */
 bool agent_has_tool(const struct object *agent, const char *tool_id);
 /* Calls each() for every secret. name and value are in memory that is wiped, and are valid during the call. */
 int agent_secrets(const struct agents *agents, const struct object *agent,

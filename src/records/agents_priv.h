@@ -20,8 +20,4 @@ struct agents {
 int agent_state_check(const struct json_value *state, struct brig_err *err) MUST_CHECK;
 int agent_blocks_check(const struct json_value *blocks, struct brig_err *err) MUST_CHECK;
 
-/* agents.c: the document with everything but its seals as it was; for rotation. 1: nothing is stale. */
-int agent_reseal(void *ctx, const struct object *current, struct buf *doc, struct brig_err *err) MUST_CHECK;
-bool agent_stale(void *ctx, const struct object *agent);
-
 #endif

@@ -53,7 +53,7 @@ static void on_unloaded(void *ctx, struct object *object)
     object->extra = NULL;
 }
 
-const char *config_type(const struct object *config)
+static const char *config_type(const struct object *config)
 {
     return ((const struct config_extra *)config->extra)->type;
 }
@@ -155,11 +155,6 @@ struct objects *configs_variables(struct configs *configs)
 void configs_configure(struct configs *configs, const struct config *config)
 {
     configs->options.config = config; /* exec_dir needs a restart, so the default directory stays */
-}
-
-const char *configs_default_dir(const struct configs *configs)
-{
-    return configs->default_dir;
 }
 
 const struct object *configs_by_type(const struct configs *configs, const char *org, const char *type)

@@ -57,9 +57,7 @@ int config_complete(const struct configs *configs, const char *type, const struc
  * Whoever mounts asks again, since the settings may have changed.
  */
 bool config_dir_allowed(const struct configs *configs, const char *path);
-const char *configs_default_dir(const struct configs *configs); /* [tools] exec_dir, else <state>/tool_execution_dir */
 /* Parts of a configuration's object. */
-const char *config_type(const struct object *config);
 const struct json_value *config_content(const struct object *config);
 const char *config_object_fingerprint(const struct object *config);
 enum standing config_written_as(const struct object *config); /* the weakest of those who wrote what is in it */
@@ -105,9 +103,6 @@ int variables_delete(struct configs *configs, const char *org, const char *id, o
 int variable_reveal(const struct configs *configs, const struct object *variable, uint8_t **ret, size_t *ret_len,
                     struct brig_err *err) MUST_CHECK;
 bool variable_name_ok(const char *name);
-const char *variable_config_id(const struct object *variable);
-const char *variable_key(const struct object *variable);
-const char *variable_description(const struct object *variable); /* or NULL */
 /* The variables of one configuration, oldest first: the first after `after` (NULL: the first of all), or NULL. */
 const struct object *variables_next(const struct configs *configs, const char *org, const char *config_id,
                                     const struct object *after);

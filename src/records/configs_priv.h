@@ -21,6 +21,5 @@ bool config_has_field_of(const struct json_value *config, const char *type);
 int variables_create(struct configs *configs, struct brig_err *err) MUST_CHECK;
 int variables_drop(struct configs *configs, const char *org, const char *config_id,
                    struct brig_err *err) MUST_CHECK; /* all of a configuration */
-struct sealer configs_sealer(const struct configs *configs);
 
 #endif

@@ -93,7 +93,8 @@ void object_release(const struct object *object)
 
 /* ---- the lists ---------------------------------------------------------------------------------------- */
 
-struct objects_org *objects_org_find(const struct objects *objects, const char *id)
+/* or NULL */
+static struct objects_org *objects_org_find(const struct objects *objects, const char *id)
 {
     return table_find(&objects->orgs, id, "");
 }

@@ -53,7 +53,6 @@ int node_create(struct objects *objects, const struct object *like, char *text, 
 void node_release(struct node *node);
 /* makes it; -ENOMEM, -ENAMETOOLONG */
 int objects_org_get(struct objects *objects, const char *id, struct objects_org **ret) MUST_CHECK;
-struct objects_org *objects_org_find(const struct objects *objects, const char *id); /* or NULL */
 /* Into the lists, in the place of old where there is one. Neither needs memory. */
 void node_link(struct node *node, struct objects_org *org, struct node *old);
 void node_unlink(struct node *node);

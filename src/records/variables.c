@@ -31,7 +31,7 @@ bool variable_name_ok(const char *name)
     return len > 0 && len <= 256 && !(name[0] >= '0' && name[0] <= '9') && strspn(name, letters) == len;
 }
 
-struct sealer configs_sealer(const struct configs *configs)
+static struct sealer configs_sealer(const struct configs *configs)
 {
     return (struct sealer){.ring = configs->options.ring,
                            .plain = configs->options.plain,
@@ -43,17 +43,18 @@ static const struct variable_extra *extra_of(const struct object *variable)
     return variable->extra;
 }
 
-const char *variable_config_id(const struct object *variable)
+static const char *variable_config_id(const struct object *variable)
 {
     return extra_of(variable)->config_id;
 }
 
-const char *variable_key(const struct object *variable)
+static const char *variable_key(const struct object *variable)
 {
     return extra_of(variable)->key;
 }
 
-const char *variable_description(const struct object *variable)
+/* or NULL */
+static const char *variable_description(const struct object *variable)
 {
     return extra_of(variable)->description;
 }

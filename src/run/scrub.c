@@ -84,7 +84,8 @@ void scrub_destroy(struct scrub *scrub)
     mem_free(scrub);
 }
 
-bool scrub_empty(const struct scrub *scrub)
+/* there is nothing to look for */
+static bool scrub_empty(const struct scrub *scrub)
 {
     return !scrub->words && scrub->n_nodes <= 1;
 }

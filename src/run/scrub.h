@@ -19,7 +19,6 @@ int scrub_create(struct scrub **ret) MUST_CHECK;
 int scrub_add(struct scrub *scrub, const char *value, size_t len) MUST_CHECK;
 int scrub_ready(struct scrub *scrub) MUST_CHECK; /* Call it after the last add. */
 void scrub_destroy(struct scrub *scrub);         /* wipes */
-bool scrub_empty(const struct scrub *scrub);     /* There is nothing to look for. */
 uint64_t scrub_count(const struct scrub *scrub); /* The number of replacements so far. */
 
 struct scrub_stream {              /* There is one per stream; it begins as zeroes. All of it is private. */

@@ -8,7 +8,7 @@
  */
 #include "sandbox/private.h"
 
-bool sbox_is_idle(const struct sbox *sbox, uint64_t now)
+static bool sbox_is_idle(const struct sbox *sbox, uint64_t now)
 {
     if (sbox->spec.idle_timeout_ms == 0 || sbox->state != SBOX_RUNNING || sbox->busy > 0)
         return false;

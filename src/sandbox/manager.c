@@ -32,6 +32,8 @@ unsigned sandbox_bucket(const char *a, const char *b)
     return str_hash(a, b) % BUCKETS;
 }
 
+static void manager_check_shut(struct manager *manager);
+
 const char *sbox_label(const struct sbox *sbox)
 {
     return sbox->id[0] ? sbox->id : sbox->spec.name[0] ? sbox->spec.name : "(new)";
@@ -411,7 +413,7 @@ static bool keeps(const struct manager *manager)
            str_eq(manager->config->on_shutdown, "keep");
 }
 
-void manager_check_shut(struct manager *manager)
+static void manager_check_shut(struct manager *manager)
 {
     if (!manager->shutting_down || !manager->shut_done)
         return;

@@ -302,7 +302,6 @@ void sbox_forget(struct sbox *sbox);             /* Frees it. */
 const char *sbox_label(const struct sbox *sbox); /* id, else name, else "(new)" */
 uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, const char *org, const char *action,
                        const char *object, const char *outcome, const char *detail, bool sync);
-void manager_check_shut(struct manager *manager);
 
 /* ---- spec_limits.c ------------------------------------------------------------------------------------- */
 int spec_size(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;
@@ -383,7 +382,6 @@ void network_forget(struct sbox *sbox);    /* Forgets the slot and what is on it
 bool network_end(struct sbox *sbox, void (*over)(struct sbox *sbox));
 void network_free(struct sbox *sbox);
 struct sbox_network *network_by_slot(const struct network *network, uint64_t slot);
-int network_relisten(struct sbox_network *net, struct brig_err *err) MUST_CHECK;
 void network_adopt(struct sbox_network *net, uint64_t slot); /* The slot of an earlier brigd. */
 /* Writes the member `network` of a sandbox or a certificate. */
 void network_put(struct json *json, const struct sbox *sbox);
@@ -497,7 +495,6 @@ void sbox_fail_change(struct sbox *sbox, const struct brig_err *err);
 /* ---- idle.c -------------------------------------------------------------------------------------------- */
 void idle_arm(struct sbox *sbox);
 void idle_start(struct manager *manager);
-bool sbox_is_idle(const struct sbox *sbox, uint64_t now);
 
 /* ---- certificate.c ------------------------------------------------------------------------------------- */
 /* Writes the certificate and removes the sandbox's row; done is called when that is committed. */

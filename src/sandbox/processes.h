@@ -120,7 +120,6 @@ int process_strings(struct sbox *sbox, const struct process_spec *spec, struct p
                     struct svc_proc_start *ret) MUST_CHECK;
 /* Takes the number of a new process. */
 int sbox_take_number(struct sbox *sbox, uint32_t *ret, struct brig_err *err) MUST_CHECK;
-void process_check(struct process *process); /* Is it over? */
 /* A verdict of ours, and everything it has is killed; a clock runs until brig-init says so. */
 void process_end(struct process *process, enum brig_cause cause, const char *detail);
 extern const struct program_events process_events;

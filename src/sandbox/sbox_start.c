@@ -193,6 +193,13 @@ static int64_t wall_of(uint64_t mono_ns, uint64_t earliest_ns)
     return clock_real_ns() - (int64_t)(now - mono_ns);
 }
 
+/* Judges the process once everything that was asked about it has been answered. */
+static void process_check(struct process *process)
+{
+    if (process->prog.state < PROGRAM_JUDGING && !program_waits(&process->prog) && !process->sbox->priv->link_gone)
+        process_judge(process);
+}
+
 static void on_started(struct program *program, const struct svc_proc_started *msg)
 {
     struct process *process = program->owner;
@@ -221,12 +228,6 @@ static void on_answered(struct program *program, uint32_t errnum)
         early_drop(process);
     }
     process_check(process);
-}
-
-void process_check(struct process *process)
-{
-    if (process->prog.state < PROGRAM_JUDGING && !program_waits(&process->prog) && !process->sbox->priv->link_gone)
-        process_judge(process);
 }
 
 static void on_output(struct program *program, unsigned stream, const uint8_t *data, size_t len)

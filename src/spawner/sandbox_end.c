@@ -151,7 +151,8 @@ static void on_remove(struct loop_timer *timer)
     remove_all_dead(timer->ctx);
 }
 
-void sandbox_remove_dead(struct spawner *spawner)
+/* Removes what dead sandboxes left: at once when nothing runs, else a little later. */
+static void sandbox_remove_dead(struct spawner *spawner)
 {
     spawner->on_remove.fn = on_remove;
     spawner->on_remove.ctx = spawner;

@@ -263,8 +263,6 @@ void sandbox_not_busy(struct sandbox *sandbox); /* It does not count as running 
 void sandbox_finish(struct sandbox *sandbox);
 /* Samples the store. Returns the bytes used, or BRIG_USAGE_UNKNOWN. */
 uint64_t sandbox_measure(struct sandbox *sandbox);
-/* Removes what dead sandboxes left: at once if nothing runs, else a little later. */
-void sandbox_remove_dead(struct spawner *spawner);
 /* The default limits of a pooled sandbox. */
 void spawner_default_limits(struct brig_limits *limits);
 

@@ -134,7 +134,8 @@ static void in_ended(struct inlet *inlet)
         raw_call2(SYS_shutdown, channel->out.source.fd, SHUT_WR);
 }
 
-int channel_open(struct proc *proc, int fd)
+/* ours, which does not block; taken over unless it fails */
+static MUST_CHECK int channel_open(struct proc *proc, int fd)
 {
     struct channel *channel = pool_take(&pool);
     long copy = raw_call3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0);

@@ -366,21 +366,7 @@ static void say_hello(void)
     send_frame(SVC_HELLO, 0, 0, wire, len < 0 ? 0 : (size_t)len);
 }
 
-void conn_open(int fd)
-{
-    conn_close();
-    if (boot == 0 && raw_call3(SYS_getrandom, &boot, sizeof(boot), GRND_NONBLOCK) != (long)sizeof(boot))
-        boot = guest_now_ns();
-    stream.ready = on_ready;
-    if (source_add(&stream, fd, EPOLLIN) < 0) {
-        raw_call1(SYS_close, fd);
-        return;
-    }
-    watches_input = true;
-    say_hello();
-}
-
-void conn_close(void)
+static void conn_close(void)
 {
     if (stream.fd < 0)
         return;
@@ -394,6 +380,20 @@ void conn_close(void)
     for (unsigned i = 0; i < BUCKETS; i++)
         while (buckets[i])
             call_free(buckets[i]);
+}
+
+void conn_open(int fd)
+{
+    conn_close();
+    if (boot == 0 && raw_call3(SYS_getrandom, &boot, sizeof(boot), GRND_NONBLOCK) != (long)sizeof(boot))
+        boot = guest_now_ns();
+    stream.ready = on_ready;
+    if (source_add(&stream, fd, EPOLLIN) < 0) {
+        raw_call1(SYS_close, fd);
+        return;
+    }
+    watches_input = true;
+    say_hello();
 }
 
 bool conn_is_open(void)

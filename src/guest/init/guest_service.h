@@ -95,7 +95,6 @@ void outlet_none(struct outlet *outlet);
 /* Its writers are gone: takes what is left. */
 void outlet_last(struct outlet *outlet);
 void outlet_take(struct outlet *outlet);            /* Takes what there is now, as far as there is room. */
-void outlet_close(struct outlet *outlet);           /* The ring stays. */
 void outlet_done(struct outlet *outlet);            /* Frees the ring. No reader may be left. */
 void outlet_resume(struct outlet *outlet);          /* Readers have moved on or gone. */
 uint64_t outlet_total(const struct outlet *outlet); /* The bytes that were ever written, also those not yet taken. */
@@ -153,7 +152,6 @@ struct call {
 };
 
 void conn_open(int fd); /* Replaces the present connection. */
-void conn_close(void);
 bool conn_is_open(void);
 void conn_close_soon(void); /* Closes it at the end of the round. */
 void conn_end_round(void);
@@ -234,7 +232,6 @@ void proc_end_leaf(struct proc *proc);
 void proc_forget(struct proc *proc);
 void proc_release(struct proc *proc);
 void proc_read_sheep(struct proc *proc);
-void proc_kill_strays(void);
 void proc_unanswered(void); /* the connection has gone */
 
 /* proc_start.c */
@@ -259,8 +256,6 @@ void proc_answer_waits(struct proc *proc); /* The process has ended. */
 
 /* Called before the fork. The caller closes the child's end, also on failure. */
 int channel_make(struct proc *proc, int *ret_theirs) MUST_CHECK;
-/* fd is our end, which does not block. It owns fd unless it fails. */
-int channel_open(struct proc *proc, int fd) MUST_CHECK;
 /* The process is gone. This and the next two accept a process without a channel. */
 void channel_ended(struct proc *proc);
 void channel_done(struct proc *proc);
@@ -307,8 +302,7 @@ void port_done(struct call *call);
 void worker_open_call(struct call *call, const struct frame *frame);
 void worker_frame(const struct frame *frame); /* Passes a frame of an open call on as it came. */
 void worker_flush(void);                      /* The buffer that frames came in is about to change. */
-void worker_receive(void);
-void worker_close(void); /* the connection has gone */
+void worker_close(void);                      /* the connection has gone */
 void worker_call_freed(void);
 bool worker_reaped(pid_t pid); /* Was it the worker? */
 pid_t worker_pid(void);        /* 0 if there is none. */

@@ -32,7 +32,8 @@ static void wake_readers(const struct outlet *outlet)
         call_ready(reader->call);
 }
 
-void outlet_close(struct outlet *outlet)
+/* the ring stays */
+static void outlet_close(struct outlet *outlet)
 {
     source_close(&outlet->source);
     outlet->armed = false;

@@ -70,6 +70,8 @@ struct proc *proc_new(uint32_t number, uint32_t flags)
     return proc;
 }
 
+static void proc_kill_strays(void);
+
 void proc_release(struct proc *proc)
 {
     for (struct proc **at = &procs; *at; at = &(*at)->next)
@@ -226,7 +228,7 @@ void proc_reaped(pid_t pid, int status, const struct rusage *usage)
 }
 
 /* Children of ours that are neither a process, nor a shepherd, nor the file worker. */
-void proc_kill_strays(void)
+static void proc_kill_strays(void)
 {
     pid_t known[PROCS_MAX + 1];
     unsigned n = 0;

@@ -28,8 +28,7 @@ __attribute__((noreturn, used)) void __stack_chk_fail(void)
     guest_exit(GUEST_EXIT_BROKEN);
 }
 
-__attribute__((noreturn, used, no_stack_protector)) void guest_entry(const uintptr_t *stack);
-__attribute__((noreturn, used, no_stack_protector)) void guest_entry(const uintptr_t *stack)
+__attribute__((noreturn, used, no_stack_protector)) static void guest_entry(const uintptr_t *stack)
 {
     const uintptr_t *at = stack + 1 + stack[0] + 1; /* argc, argv[], NULL */
 

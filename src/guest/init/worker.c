@@ -42,6 +42,8 @@ static size_t held_len;
 
 static void on_ready(struct source *source, uint32_t events);
 
+static void worker_receive(void);
+
 static void watch(void)
 {
     uint32_t events = (from_end < BUFFER_SIZE ? EPOLLIN : 0) | (to_begin < to_end ? EPOLLOUT : 0);
@@ -274,7 +276,7 @@ static bool check_frame(const struct frame *frame)
 }
 
 /* Takes what there is, and checks what is whole. */
-void worker_receive(void)
+static void worker_receive(void)
 {
     struct frame frame;
     int used;

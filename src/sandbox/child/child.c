@@ -275,7 +275,8 @@ static const struct program_events program_events = {.answered = on_answered,
                                                      .clock = on_clock,
                                                      .over = on_over};
 
-int child_open(struct child *child, struct brig_err *err)
+/* Sends START (unless the program is there already), ATTACH, CHANNEL and WAIT at once. */
+static int child_open(struct child *child, struct brig_err *err)
 {
     if (!child->sbox->link)
         return err_set(err, BRIG_E_GONE, 0, "sandbox %s does not answer any more", sbox_label(child->sbox));

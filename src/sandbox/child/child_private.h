@@ -96,8 +96,6 @@ struct child {
 /* ---- child.c ---------------------------------------------------------------------------------------------- */
 void child_free(struct child *child);                         /* Drops its calls; the sandbox is not touched. */
 void child_end_sandbox(struct child *child, const char *why); /* Also forgets it. */
-/* Sends START (unless it is there), ATTACH, CHANNEL and WAIT in one write. */
-int child_open(struct child *child, struct brig_err *err) MUST_CHECK;
 void child_forget_sandbox(struct child *child);
 /* Returns the child that asked, and frees ask; NULL if the child is gone. */
 struct child *child_answered(struct child_ask *ask);

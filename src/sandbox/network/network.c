@@ -306,7 +306,7 @@ static void on_fetched(void *ctx, struct box_listeners *listeners, const struct 
         say_lost(net, err ? err : &why);
 }
 
-int network_relisten(struct sbox_network *net, struct brig_err *err)
+static MUST_CHECK int network_relisten(struct sbox_network *net, struct brig_err *err)
 {
     struct sbox *sbox = net->sbox;
     struct provider_gate want = {
