@@ -205,7 +205,7 @@ static void on_versions(void *ctx, const struct sets_result *result)
     if (result->err)
         err = *result->err;
     else if (!result->good || versions_parse(result->output, &sets->versions) < 0)
-        (void)err_set(&err, BRIG_E_UNSUPPORTED, 0, "requirement sets: the template has neither Python nor Node");
+        (void)err_set(&err, BRIG_E_UNSUPPORTED, 0, "dependency sets: the template has neither Python nor Node");
     sets->versions_known = err.code == BRIG_E_NONE;
     if (err.code)
         sets_tell(sets, NULL, &err, NULL);
@@ -387,7 +387,7 @@ int sets_get(struct sets *sets, const struct caller *caller, const struct set_wa
     for (const struct set_build *w = sets->waiting; w; w = w->next)
         n++;
     if (n >= WAITING_MAX)
-        return err_set(err, BRIG_E_LIMIT, 0, "%zu runs wait for requirement sets already", n);
+        return err_set(err, BRIG_E_LIMIT, 0, "%zu runs wait for dependency sets already", n);
     struct set_build *waiter = mem_zalloc(sizeof *waiter);
     if (!waiter)
         return err_nomem(err);

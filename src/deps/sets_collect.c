@@ -105,7 +105,7 @@ int sets_scan(struct sets *sets, struct brig_err *err)
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 
     if (!dir) {
-        r = err_host(err, "the directory of requirement sets");
+        r = err_host(err, "the directory of dependency sets");
         if (fd >= 0)
             close(fd);
         return r;

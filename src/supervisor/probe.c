@@ -194,7 +194,7 @@ int probe_files(const struct places *places, const struct config *config, struct
     int r = probe_as_brigd(places, "the state directory", places->state, O_PATH | O_DIRECTORY, err);
 
     if (r == 0)
-        r = probe_as_brigd(places, "the directory of requirement sets", places->sets, O_PATH | O_DIRECTORY, err);
+        r = probe_as_brigd(places, "the directory of dependency sets", places->sets, O_PATH | O_DIRECTORY, err);
     if (r == 0)
         r = probe_store(places, config, err);
     if (r == 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requirement sets with a real manager, spawner and installers: drivers/sets_host.c is the part of brigd that has them.
+"""Dependency sets with a real manager, spawner and installers: drivers/sets_host.c is the part of brigd that has them.
 Wheels and npm packages are made here; nothing is fetched, except by the one test that asks the index this machine is
 configured for."""
 

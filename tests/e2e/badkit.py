@@ -69,6 +69,16 @@ class BadTest(LettaTest):
         self.assertEqual(ran["stdout"], stdout, name)
         self.assertTrue(ran["stderr"].endswith(f"{error}\n"), (name, ran["stderr"][-300:]))
 
+    def late(self, name, sig, text):
+        """A registered tool that its timeout ends after it has printed the text. On a busy machine the first timeout
+        may come before that, so there are others."""
+        for seconds in (0.3, 3, 30):
+            ran = self.go(name, timeout=seconds).json
+            if ran["stdout"] == text:
+                break
+        self.ended(ran, name, f"TimeoutError: Executing tool {name} timed out after {seconds:g} seconds.", "timeout",
+                   None, sig, text, ["timeout"])
+
     def returned(self, ran, result, stdout="", stderr="", hit=()):
         self.assertEqual((ran["status"], ran["result"], ran["error"], ran["stdout"], ran["stderr"]),
                          ("success", result, None, stdout, stderr), ran)

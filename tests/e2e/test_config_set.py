@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requirement set of a configuration: built again by recreate-venv and at the start, with the directory's
+"""The dependency set of a configuration: built again by recreate-venv and at the start, with the directory's
 requirements.txt, and held by the pool while it has children with it."""
 
 import os

@@ -232,7 +232,7 @@ class Start(unittest.TestCase):
                 {f"BRIG_{top.upper()}_DIR": f"{self.config}/{top}"}),
                    f"{top} directory {self.config}/{top} (a symlink there is not followed): Not a directory")
         yield ("cache is closed", lambda: self.own(f"{self.dir}/cache"),
-               f"the directory of requirement sets {self.dir}/cache/sets: {NO_WAY} {self.dir}/cache: Permission denied")
+               f"the directory of dependency sets {self.dir}/cache/sets: {NO_WAY} {self.dir}/cache: Permission denied")
 
     def brigds(self):
         for name in ("state/service", "state/audit", "state/keys", "cache/sets"):

@@ -189,9 +189,6 @@ class Tools(BadTest):
             "kills_itself": ("import os\nos.kill(os.getpid(), 9)", {}),
             "crashes": ("import ctypes\nctypes.string_at(0)", {}),
             "never": ("while True:\n    pass", {"timeout": 0.3}),
-            "deaf": ("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf')\nwhile True:\n"
-                     "    time.sleep(1)", {"timeout": 0.3}),
-            "stops": ("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", {"timeout": 0.3}),
             "closes": ("import os\nos.closerange(0, 65536)\nreturn 'unheard'", {}),
             "bomb": ("b = bytearray(300 << 20)\nfor i in range(0, len(b), 4096):\n    b[i] = 1\nreturn len(b)",
                      {"limits": {"memory": "64m"}}),
@@ -205,9 +202,14 @@ class Tools(BadTest):
                    None, 9)
         self.ended(ran["crashes"], "crashes", "RuntimeError: the program was killed by signal 11", "signalled", None,
                    11)
-        for name, sig, text in (("never", 15, ""), ("deaf", 9, "deaf\n"), ("stops", 9, "")):
-            self.ended(ran[name], name, f"TimeoutError: Executing tool {name} timed out after 0.3 seconds.", "timeout",
-                       None, sig, text, ["timeout"])
+        self.ended(ran["never"], "never", "TimeoutError: Executing tool never timed out after 0.3 seconds.", "timeout",
+                   None, 15, hit=["timeout"])
+        self.put("deaf", "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                 "print('deaf', flush=True)\nwhile True:\n    time.sleep(1)")
+        self.late("deaf", 9, "deaf\n")
+        self.put("stops", "import os, signal, time\nif os.fork() == 0:\n    os.kill(os.getppid(), signal.SIGSTOP)\n"
+                 "    print('stopped', flush=True)\ntime.sleep(60)")
+        self.late("stops", 9, "stopped\n")
         self.ended(ran["closes"], "closes", f"{NO_ANSWER} 0")
         self.ended(ran["bomb"], "bomb", "MemoryError: the program used more memory than its limit of 64 MiB", "oom",
                    None, 9, hit=["memory"])
@@ -427,7 +429,6 @@ for (let fd = 3; fd < 1024; fd++) { try { fs.writeSync(fd, WHAT); } catch (e) {}
             "s_leaves": ("echo so far; exit 3", {}),
             "s_daemon": ("setsid sleep 60 & disown; echo 1 >&$BRIG_RESULT", {}),
             "s_never": ("sleep 60", {"timeout": 0.5}),
-            "s_stops": ("kill -STOP $PPID; sleep 60", {"timeout": 0.5}),
             "s_names": ("echo 5 >&$BRIG_RESULT",
                         {"env_vars": {"PATH": "/workspace/evil", "IFS": "x", "BASH_ENV": "/tmp/x",
                                       "SHELLOPTS": "xtrace", "PS4": "$(touch /tmp/owned)", "digest": "x",
@@ -443,7 +444,9 @@ for (let fd = 3; fd < 1024; fd++) { try { fs.writeSync(fd, WHAT); } catch (e) {}
         self.returned(ran["s_text"], "[[[[")
         self.ended(ran["s_leaves"], "s_leaves", "CommandError: <tool s_leaves>: exit status 3", stdout="so far\n")
         self.returned(ran["s_daemon"], 1)
-        for name, sig in (("s_never", 15), ("s_stops", 9)):
-            self.ended(ran[name], name, f"TimeoutError: Executing tool {name} timed out after 0.5 seconds.", "timeout",
-                       None, sig, hit=["timeout"])
+        self.ended(ran["s_never"], "s_never", "TimeoutError: Executing tool s_never timed out after 0.5 seconds.",
+                   "timeout", None, 15, hit=["timeout"])
+        self.ask("POST", "/tools/", {"source_code": "kill -STOP $PPID; echo stopped; sleep 60", "source_type": "bash",
+                                     "json_schema": {"name": "s_stops", "description": "d", "parameters": ANY}})
+        self.late("s_stops", 9, "stopped\n")
         self.assertEqual((ran["s_names"]["status"], ran["s_names"]["result"]), ("success", 5), ran["s_names"])
