@@ -263,11 +263,16 @@ void sbox_box_ended(void *ctx, const struct box_end *end)
         create_ended(sbox);
         return;
     }
-    if (!asked && try_recreate(sbox))
+    const bool asked_too_late = !asked && sbox->state == SBOX_STOPPING; /* by one who was told just now */
+    if (asked_too_late)
+        (void)!sbox_park_later(sbox); /* takes back on_no_box() */
+    else if (!asked && try_recreate(sbox))
         return;
-    if (!asked) {
+    else if (!asked)
         sbox_moved(sbox, SBOX_STOPPING);
-        snprintf(priv->ending.by, sizeof priv->ending.by, "sandbox");
+    if (!asked) {
+        priv->ending = (struct ending){0};
+        str_assign(priv->ending.by, "sandbox");
     }
     sbox_tell_watches(sbox);
     sbox_finish(sbox);

@@ -288,6 +288,35 @@ static void sandbox_dies(void **state)
     RIG_UNTIL(rig, !manager_first(rig->manager));
 }
 
+struct ender {
+    struct rig *rig;
+    struct sbox *sbox;
+    struct got ended;
+};
+
+static void got_and_end(void *ctx, const char *receipt UNUSED, size_t len UNUSED, const struct brig_err *err UNUSED)
+{
+    struct ender *ender = ctx;
+
+    assert_int_equal(sbox_end(ender->sbox, &ender->rig->caller, "deleted", got_sbox, &ender->ended, NULL), 0);
+}
+
+/* `brig run` deletes its sandbox as soon as the run is over; here the sandbox was over first. */
+static void ended_by_one_who_is_told_that_it_died(void **state)
+{
+    struct rig *rig = *state;
+    struct ender ender = {.rig = rig, .sbox = rig_sandbox(rig, "{}")};
+    const char *const argv[] = {"sleep", NULL};
+    struct process *p = start_spec(rig, ender.sbox, &(struct process_spec){.argv = argv, .timeout_ms = 60000});
+    struct process_wait *wait;
+
+    assert_int_equal(process_wait(p, 0, got_and_end, &ender, &wait, NULL), 0);
+    fake_die(rig_box(ender.sbox), BRIG_CAUSE_OOM, "too much");
+    RIG_UNTIL(rig, ender.ended.n);
+    RIG_UNTIL(rig, !manager_first(rig->manager));
+    assert_int_equal(rig->manager->stats.ended, 1);
+}
+
 static void link_dies(void **state)
 {
     struct rig *rig = *state;
@@ -477,10 +506,22 @@ static void deaf_sandbox(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        CASE(readers),      CASE(first_reader),     CASE(first_reader_leaves), CASE(slow_reader),
-        CASE(up_to_now),    CASE(writers),          CASE(writer_of_the_dead),  CASE(sandbox_deleted),
-        CASE(sandbox_dies), CASE(link_dies),        CASE(manager_destroyed),   CASE(recreated_box),
-        CASE(runs_survive), CASE(runs_of_the_dead), CASE(deaf_sandbox),
+        CASE(readers),
+        CASE(first_reader),
+        CASE(first_reader_leaves),
+        CASE(slow_reader),
+        CASE(up_to_now),
+        CASE(writers),
+        CASE(writer_of_the_dead),
+        CASE(sandbox_deleted),
+        CASE(sandbox_dies),
+        CASE(ended_by_one_who_is_told_that_it_died),
+        CASE(link_dies),
+        CASE(manager_destroyed),
+        CASE(recreated_box),
+        CASE(runs_survive),
+        CASE(runs_of_the_dead),
+        CASE(deaf_sandbox),
     };
 
     return cmocka_run_group_tests_name("process_io", cases, NULL, NULL);
