@@ -11,8 +11,10 @@
 
 #include "base/base.h"
 
-#define CHILD_FRAME_MAX (64u << 20) /* In either direction; a claim may set less for the answer. */
+#define CHILD_FRAME_HEAD 4u         /* The length of a frame of the channel, little-endian. */
+#define CHILD_FRAME_MAX (64u << 20) /* Its payload, in either direction; a claim may set less for the answer. */
 
+struct buf;
 struct caller;
 struct json_value;
 struct sbox_secret;
@@ -46,9 +48,8 @@ struct child_done {
 struct child_claim {
     const struct caller *caller;
     char run_id[48];
-    /* The payload of the request frame. It is copied into wiping memory, because it may hold secrets. */
-    const void *request;
-    size_t request_len;
+    /* The request frame, its length first. A claim that succeeds may take its memory, which it wipes. */
+    struct buf *request;
     uint64_t timeout_ms; /* The wall clock of the run; it must be set. */
     uint64_t output;     /* stdout and stderr together; 0 means limits.output. */
     bool kill_on_output;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codec/wire/le.h"
 #include "run/run_priv.h"
 
 /* ---- the request ---------------------------------------------------------------------------------------- */
@@ -73,8 +74,12 @@ static int build_frame(struct run *run, struct buf *out, struct brig_err *err)
     /* One allocation, not one per doubling: the sizes are known but for escapes. */
     const size_t tool = run->tool_object ? run->tool_object->len : run->tool.source_len + run->tool.source_len / 8;
     r = buf_reserve(out, 1024 + tool + run->args_len + (run->agent ? run->agent->len : 0) + 96 * request.n_env);
-    if (r == 0)
+    if (r == 0) {
+        buf_commit(out, CHILD_FRAME_HEAD);
         r = frame_request_put(&request, out);
+    }
+    if (r == 0)
+        le_put_u32((uint8_t *)out->data, (uint32_t)(out->len - CHILD_FRAME_HEAD));
     return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_TOO_LARGE, -r, "the request of the run") : 0;
 }
 
@@ -116,11 +121,10 @@ static void on_answered(void *ctx, const struct child_done *done)
 
 /* ---- the claim ------------------------------------------------------------------------------------------ */
 
-static void fill_claim(struct run *run, struct child_claim *ret, const struct buf *request)
+static void fill_claim(struct run *run, struct child_claim *ret, struct buf *request)
 {
     *ret = (struct child_claim){.caller = &run->caller,
-                                .request = request->data,
-                                .request_len = request->len,
+                                .request = request,
                                 .timeout_ms = run->timeout_ms,
                                 .output = run->limits.output,
                                 .answer_max = 2 * (uint64_t)RESULT_MAX,
@@ -150,7 +154,7 @@ static int send_live(struct run *run, struct sbox *sbox, struct child_claim *cla
 
 int step_send(struct run *run, struct brig_err *err UNUSED)
 {
-    AUTO_BUF struct buf buf = BUF_INIT(CHILD_FRAME_MAX);
+    AUTO_BUF struct buf buf = BUF_INIT(CHILD_FRAME_HEAD + CHILD_FRAME_MAX);
     const bool parked = run->child != NULL;
     struct brig_err why = {0};
     struct child_claim claim;

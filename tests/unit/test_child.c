@@ -90,19 +90,35 @@ static struct child *park(struct rig *rig)
     return child;
 }
 
+static struct buf request; /* The next claim takes it. */
+
+static void fill_request(size_t len)
+{
+    buf_done(&request);
+    request = BUF_INIT(CHILD_FRAME_HEAD + CHILD_FRAME_MAX + 1);
+    assert_int_equal(buf_reserve(&request, CHILD_FRAME_HEAD + len), 0);
+    le_put_u32((uint8_t *)request.data, (uint32_t)len);
+    memset(request.data + CHILD_FRAME_HEAD, 'r', len);
+    buf_commit(&request, CHILD_FRAME_HEAD + len);
+}
+
 static struct child_claim plain(void)
 {
-    return (struct child_claim){
-        .request = "{}", .request_len = 2, .timeout_ms = 60000, .done = on_done, .output_data = on_output};
+    fill_request(2);
+    return (struct child_claim){.request = &request, .timeout_ms = 60000, .done = on_done, .output_data = on_output};
 }
 
 static struct child *claimed(struct rig *rig, const struct child_claim *claim)
 {
     struct child *child = park(rig);
 
+    if (!claim->request->data)
+        fill_request(2);
+    const size_t len = claim->request->len;
     assert_int_equal(child_claim(child, claim, NULL), 0);
+    assert_null(claim->request->data); /* the child has it */
     assert_int_equal(seen.done, 0);
-    RIG_UNTIL(rig, peer_proc(rig_peer(child_sbox(child)), 1)->asked.len == claim->request_len + 4);
+    RIG_UNTIL(rig, peer_proc(rig_peer(child_sbox(child)), 1)->asked.len == len);
     return child;
 }
 
@@ -130,7 +146,7 @@ static void parked_claimed_gone(void **state)
     assert_null(manager_find(rig->manager, &rig->caller, sbox->id));
     assert_int_equal(rig->manager->count, 0);
     assert_int_equal(rig->manager->event_seq, events);
-    assert_memory_equal(proc->asked.data, "\2\0\0\0{}", 6);
+    assert_memory_equal(proc->asked.data, "\2\0\0\0rr", 6);
     struct manager_stats stats;
     manager_stats(rig->manager, &stats);
     assert_int_equal(stats.sandboxes[SBOX_RUNNING] + stats.created, 0);
@@ -381,6 +397,7 @@ static void limits_come_first(void **state)
     rig->fake.hold_limits = true;
     child = park(rig);
     struct peer *peer = rig_peer(child_sbox(child));
+    fill_request(2);
     assert_int_equal(child_claim(child, &claim, NULL), 0);
     rig_run(rig, 5);
     assert_int_equal(rig->fake.n_limits, 1);
@@ -397,6 +414,7 @@ static void limits_come_first(void **state)
     rig->fake.hold_limits = false;
     rig->fake.fail_limits = true;
     child = park(rig);
+    fill_request(2);
     assert_int_equal(child_claim(child, &claim, NULL), 0);
     RIG_UNTIL(rig, seen.done == 1);
     assert_int_equal(seen.how.cause, BRIG_CAUSE_HOST_ERROR);
@@ -406,8 +424,16 @@ static void limits_come_first(void **state)
     /* What was made with it stays; a refused claim is the child's end. */
     claim.limits.disk = 1u << 30;
     child = park(rig);
+    fill_request(2);
     assert_true(child_claim(child, &claim, &err) < 0);
     assert_non_null(strstr(err.message, "limits.disk"));
+    nobody_is_left(rig);
+
+    claim = plain();
+    buf_done(&request);
+    child = park(rig);
+    assert_true(child_claim(child, &claim, &err) < 0);
+    assert_string_equal(err.message, "the frame of the request has 0 bytes: at least 4, at most 67108868");
     nobody_is_left(rig);
     assert_int_equal(seen.done, 1);
 }
@@ -476,20 +502,16 @@ static void a_large_request_waits_for_credit(void **state)
     struct rig *rig = *state;
     struct child_claim claim = plain();
     const size_t len = 5u << 20;
-    char *request = malloc(len);
 
-    assert_non_null(request);
-    memset(request, 'r', len);
-    claim.request = request;
-    claim.request_len = len;
+    fill_request(len);
     struct child *child = claimed(rig, &claim);
     const struct peer_proc *proc = peer_proc(rig_peer(child_sbox(child)), 1);
     assert_int_equal(le_get_u32((const uint8_t *)proc->asked.data), len);
-    assert_memory_equal(proc->asked.data + 4, request, len);
+    for (size_t i = 0; i < len; i++)
+        assert_int_equal(proc->asked.data[CHILD_FRAME_HEAD + i], 'r');
     assert_null(child->request); /* wiped and gone */
     child_cancel(child, "");
     RIG_UNTIL(rig, seen.done == 1);
-    free(request);
     nobody_is_left(rig);
 }
 
@@ -517,6 +539,7 @@ static void in_a_sandbox_that_stays(void **state)
     seen.done = 0;
     const char *const none[] = {"missing", NULL};
     const struct child_spec bad = {.org_id = ORG, .argv = none};
+    fill_request(2);
     assert_int_equal(child_in_sandbox(sbox, &bad, &claim, &child, NULL), 0);
     RIG_UNTIL(rig, seen.done == 1);
     assert_int_equal(seen.how.cause, BRIG_CAUSE_HOST_ERROR);
@@ -524,6 +547,7 @@ static void in_a_sandbox_that_stays(void **state)
 
     /* Its sandbox is deleted under it. */
     seen.done = 0;
+    fill_request(2);
     assert_int_equal(child_in_sandbox(sbox, &spec, &claim, &child, NULL), 0);
     rig_run(rig, 5);
     rig_end(rig, sbox);

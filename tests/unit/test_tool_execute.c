@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "codec/json/json.h"
+#include "codec/wire/le.h"
 #include "config/config.h"
 #include "run/execute.h"
 
@@ -107,7 +108,8 @@ static int start(struct provider *provider, const struct child_claim *claim, voi
         return err_set(err, BRIG_E_BUSY, 0, "all lines are busy");
     d->claim = *claim;
     free(d->request_text);
-    d->request_text = strndup(claim->request, claim->request_len);
+    d->request_text = strdup(claim->request->data + CHILD_FRAME_HEAD);
+    assert_int_equal(strlen(d->request_text), le_get_u32((const uint8_t *)claim->request->data));
     read_key(d);
     *ret_run = d;
     if (d->how != HANGS)

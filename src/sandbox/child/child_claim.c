@@ -7,7 +7,6 @@
  * loop. A refusal on the way (by the kernel or brig-egress) ends the child with host-error and started false: no user
  * code has begun, and another child may be tried.
  */
-#include "codec/wire/le.h"
 #include "crypto/crypto.h"
 #include "sandbox/child/child_private.h"
 
@@ -15,17 +14,14 @@ int child_claim_begin(struct child *child, const struct child_claim *claim, stru
 {
     uint64_t now = clock_mono_ns();
 
-    if (claim->request_len > CHILD_FRAME_MAX)
-        return err_usage(err, "the request has %zu bytes, at most %u", claim->request_len, CHILD_FRAME_MAX);
+    if (claim->request->len < CHILD_FRAME_HEAD || claim->request->len > CHILD_FRAME_HEAD + CHILD_FRAME_MAX)
+        return err_usage(err, "the frame of the request has %zu bytes: at least %u, at most %u", claim->request->len,
+                         CHILD_FRAME_HEAD, CHILD_FRAME_HEAD + CHILD_FRAME_MAX);
     if (claim->timeout_ms == 0 || claim->timeout_ms > DURATION_MAX_MS)
         return err_usage(err, "timeout: must be between 1 ms and 365 days");
-    child->request = mem_alloc(claim->request_len + 4);
+    child->request = buf_take(claim->request, &child->request_len);
     if (!child->request)
         return err_nomem(err);
-    le_put_u32(child->request, (uint32_t)claim->request_len);
-    if (claim->request_len > 0)
-        memcpy(child->request + 4, claim->request, claim->request_len);
-    child->request_len = claim->request_len + 4;
     child->claim = *claim;
     child->claim.request = NULL;
     child->claim.network = NULL;

@@ -79,7 +79,7 @@ struct child {
     struct child_claim claim;
     struct caller caller;
     unsigned waits;
-    uint8_t *request; /* It includes the head and is wiped. */
+    char *request; /* It includes the head and is wiped. */
     size_t request_len, request_at;
     int64_t started_at_ns; /* of the claim, as prog.sent_ns */
     bool counting;         /* its CPU time is asked for */

@@ -19,7 +19,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "codec/wire/le.h"
 #include "engine/engine.h"
 #include "loop/workers.h"
 #include "sandbox/child/child.h"
@@ -241,10 +243,17 @@ static void create(struct item *item, char **words, unsigned n, const char *cons
     }
 }
 
-static struct child_claim claim_of(struct item *item, char **words, unsigned n, const char *request, size_t len)
+static struct child_claim claim_of(struct item *item, char **words, unsigned n, const char *text, size_t len)
 {
-    struct child_claim claim = {
-        .request = request, .request_len = len, .timeout_ms = 60000, .done = on_done, .ctx = item};
+    static struct buf request; /* The claim takes it. */
+    struct child_claim claim = {.request = &request, .timeout_ms = 60000, .done = on_done, .ctx = item};
+    uint8_t head[CHILD_FRAME_HEAD];
+
+    buf_done(&request);
+    request = BUF_INIT(CHILD_FRAME_HEAD + CHILD_FRAME_MAX);
+    le_put_u32(head, (uint32_t)len);
+    if (buf_append(&request, head, sizeof head) < 0 || buf_append(&request, text, len) < 0)
+        abort();
 
     for (unsigned i = 0; i < n; i++) {
         claim.timeout_ms = number_of(words[i], "timeout", claim.timeout_ms);
