@@ -108,6 +108,11 @@ static void on_later(struct loop_timer *timer)
         run_advance(run);
 }
 
+void run_put_off(struct run *run)
+{
+    run->stuck = loop_timer_set(run->executor->o.loop, &run->later, loop_now_ns(), NULL) < 0;
+}
+
 void run_refuse(struct run *run, const struct brig_err *why)
 {
     run->refused = *why;
@@ -116,7 +121,9 @@ void run_refuse(struct run *run, const struct brig_err *why)
     run_drop_waits(run);
     run_audit_refused(run);
     run->step = STEP_RECEIPT;
-    if (!run->entered || loop_timer_set(run->executor->o.loop, &run->later, loop_now_ns(), NULL) < 0)
+    if (run->entered)
+        run_put_off(run);
+    else
         tell_refused(run);
 }
 
@@ -206,6 +213,20 @@ static int take_ask(struct run *run, const struct run_ask *ask)
     return take_tool(run, ask);
 }
 
+/* It is over, and there is no memory for the timer that would tell. */
+static int end_stuck(struct run *run, struct run **ret, struct brig_err *err)
+{
+    int r = err_nomem(&run->refused);
+
+    if (err)
+        *err = run->refused;
+    if (run->background)
+        run_store_refused(run);
+    run_free(run);
+    *ret = NULL;
+    return r;
+}
+
 int executor_run(struct executor *executor, const struct run_ask *ask, const struct run_events *events,
                  struct run **ret, struct brig_err *err)
 {
@@ -249,7 +270,7 @@ int executor_run(struct executor *executor, const struct run_ask *ask, const str
     }
     run->ask = NULL;
     run->entered = false;
-    return 0;
+    return run->stuck ? end_stuck(run, ret, err) : 0;
 }
 
 /* ---- those that go on ----------------------------------------------------------------------------------- */

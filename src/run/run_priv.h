@@ -71,6 +71,7 @@ struct run {
     char id[48];
     enum run_step step;
     bool entered; /* executor_run() has not returned yet: nobody is called. */
+    bool stuck;   /* It ended meanwhile, and the loop cannot be asked to say so: executor_run() says it. */
     bool background, cancelled, strict, no_fallback, keep_files, released;
     struct loop_timer later; /* A refusal or a retry, from the loop. */
     uint64_t created_ns;     /* monotonic */
@@ -179,7 +180,8 @@ void run_advance(struct run *run); /* Goes on from run->step. */
 /* The step that waited is done; goes on with the next one. */
 void run_next(struct run *run);
 void run_refuse(struct run *run, const struct brig_err *why); /* Nothing has run. */
-void run_drop_waits(struct run *run);                         /* What it waits for does not call back any more. */
+void run_put_off(struct run *run);    /* Within executor_run(): its end is told from the loop. */
+void run_drop_waits(struct run *run); /* What it waits for does not call back any more. */
 void run_free(struct run *run);
 
 /*

@@ -426,8 +426,10 @@ void run_over(struct run *run)
     struct brig_err err = {0};
 
     run_drop_waits(run);
-    if (run->entered && loop_timer_set(opt->loop, &run->later, loop_now_ns(), NULL) == 0)
+    if (run->entered) {
+        run_put_off(run);
         return;
+    }
     if (o->ok && o->state_changed && run->agent_version && opt->agents) {
         if (agents_set_state(opt->agents, run->caller.org_id, run->agent_id, run->agent_version, o->state.data,
                              o->state.len, on_state, run, &err) == 0)

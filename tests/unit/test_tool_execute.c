@@ -7,6 +7,7 @@
 #include "audit_rig.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "codec/json/json.h"
 #include "codec/wire/le.h"
 #include "config/config.h"
@@ -494,6 +495,41 @@ static void refused_before_anything_runs(void **state)
     json_doc_free(limits);
 }
 
+/* Wherever memory ends: a refusal is told once, by the loop or as the result of the call, and never from within. */
+static void refused_without_memory(void **state)
+{
+    struct test *t = *state;
+    struct tool tool = add_tool();
+    struct json_doc *org = json_of("{\"tools\":{\"deny\":[\"run\"]}}");
+    const struct run_ask ask = {.caller = &caller, .tool = &tool, .org_doc = json_root(org)};
+    const struct run_events events = {.done = on_done, .ctx = t};
+    struct loop_timer others[40] = {0}; /* so that once the table of timers is full */
+    const size_t n_others = sizeof others / sizeof *others;
+
+    for (size_t i = 0; i < n_others; i++) {
+        bool failed = true;
+        others[i].fn = on_timer;
+        assert_int_equal(loop_timer_set(t->rig->loop, &others[i], loop_now_ns() + UINT64_C(3600000000000), NULL), 0);
+        for (size_t n = 0; failed; n++) {
+            struct run *run = NULL;
+            t->n_done = 0;
+            mem_fail_after(n);
+            int r = executor_run(t->executor, &ask, &events, &run, NULL);
+            failed = mem_has_failed();
+            mem_fail_after(MEM_FAIL_NEVER);
+            assert_int_equal(t->n_done, 0);
+            while (r == 0 && t->n_done == 0)
+                assert_int_equal(loop_run_once(t->rig->loop, 5000, NULL), 0);
+            assert_int_equal(t->n_done, r == 0);
+        }
+        assert_int_equal(t->refused.code, BRIG_E_FORBIDDEN);
+    }
+    for (size_t i = 0; i < n_others; i++)
+        loop_timer_clear(t->rig->loop, &others[i]);
+    assert_int_equal(t->local.starts, 0);
+    json_doc_free(org);
+}
+
 static void arguments_against_the_schema(void **state)
 {
     struct test *t = *state;
@@ -774,6 +810,7 @@ int main(void)
         CASE(results_are_cut),
         CASE(secrets_do_not_leave),
         CASE(refused_before_anything_runs),
+        CASE(refused_without_memory),
         CASE(arguments_against_the_schema),
         CASE(at_most_so_many),
         CASE(waits_for_a_yes),
