@@ -20,6 +20,7 @@
 #define PREVIEW_PREFIX_MAX 256u
 #define PREVIEW_COOKIES_MAX 64u /* So many cookies of that name are tried for one request. */
 
+struct accounts;
 struct request;
 struct sbox;
 
@@ -61,7 +62,7 @@ void preview_start(struct request *rq, const struct preview_way *way, const char
 bool preview_passes(const struct http_head *head, const char *name);
 /* Writes the request as the program sees it: one well-formed head without our keys and tokens. */
 int preview_put_request(struct buf *out, const struct http_head *head, const char *path, size_t path_len,
-                        const char *query, const struct preview_way *way) MUST_CHECK;
+                        const char *query, const struct preview_way *way, const struct accounts *accounts) MUST_CHECK;
 /* Writes "?" and the query without our token, or nothing. */
 int preview_put_query(struct buf *out, const char *query) MUST_CHECK;
 

@@ -12,6 +12,7 @@
 
 #include "base/str.h"
 #include "codec/http/http_chars.h"
+#include "records/accounts.h"
 
 static bool in_list(const char *name, const char *const *names, size_t n)
 {
@@ -98,7 +99,16 @@ int preview_put_query(struct buf *out, const char *query)
     return r;
 }
 
-static int put_fields(struct buf *out, const struct http_head *head, const struct preview_way *way)
+/* One of our keys, also where nobody looks for one. */
+static bool is_key(const struct accounts *accounts, const char *value)
+{
+    const char *blank = strrchr(value, ' ');
+
+    return key_by_text(accounts, blank ? blank + 1 : value) != NULL;
+}
+
+static int put_fields(struct buf *out, const struct http_head *head, const struct preview_way *way,
+                      const struct accounts *accounts)
 {
     static const char *const ours[] = {"expect", "x-api-key", "x-brig-token", "x-forwarded-proto"};
     int r = 0;
@@ -108,7 +118,7 @@ static int put_fields(struct buf *out, const struct http_head *head, const struc
         bool upgrade = head->upgrade && strcasecmp(name, "upgrade") == 0;
 
         if ((!upgrade && !preview_passes(head, name)) || in_list(name, ours, ARRAY_SIZE(ours)) ||
-            (way->by_key && strcasecmp(name, "authorization") == 0))
+            (way->by_key && strcasecmp(name, "authorization") == 0) || is_key(accounts, value))
             continue;
         r = strcasecmp(name, "cookie") == 0 ? preview_put_cookies(out, value, way) : http_put_field(out, name, value);
     }
@@ -127,7 +137,7 @@ static int put_fields(struct buf *out, const struct http_head *head, const struc
 }
 
 int preview_put_request(struct buf *out, const struct http_head *head, const char *path, size_t path_len,
-                        const char *query, const struct preview_way *way)
+                        const char *query, const struct preview_way *way, const struct accounts *accounts)
 {
     AUTO_BUF struct buf target = BUF_INIT(HTTP_TARGET_MAX + 1);
     int r = buf_append(&target, path, path_len);
@@ -138,5 +148,5 @@ int preview_put_request(struct buf *out, const struct http_head *head, const cha
         r = buf_append(&target, "", 1);
     if (r == 0)
         r = http_put_request(out, head->method, target.data);
-    return r == 0 ? put_fields(out, head, way) : r;
+    return r == 0 ? put_fields(out, head, way, accounts) : r;
 }

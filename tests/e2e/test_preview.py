@@ -257,6 +257,20 @@ class Hosts(ServiceTest):
                                   X_Brig_Token=self.token).status,
                          200)
 
+    def test_no_key_reaches_the_program(self):
+        """Also in a field that is not looked at here, and when a token has let the request in."""
+        key = self.d.key(role="user")
+        for fields in ({"Authorization": f"Bearer {key}"}, {"Authorization": f"bearer   {key}"}, {"X_API_Key": key},
+                       {"X_BARE_PASSWORD": f"password {key}"}):
+            for path, host in (("/seen", self.host), (f"{self.base}/seen", None)):
+                answer = self.get(path, host, **fields, **self.cookie)
+                self.assertEqual(answer.status, 200, (fields, path))
+                self.assertNotIn(key.encode(), answer.body, (fields, path))
+        self.assertNotIn(key.encode(), self.get(f"{self.base}/seen", X_BARE_PASSWORD=f"password {key}").body)
+        # what is not ours is the program's
+        foreign = "Bearer e2b_" + "0" * 40
+        self.assertIn(foreign.encode(), self.get("/seen", self.host, Authorization=foreign, **self.cookie).body)
+
     def test_cookies_by_host_name(self):
         answer = self.get("/seen", self.host, Cookie=f"sid=A; brig_token={self.token}; __Host-brig_token=x; theme=dark")
         self.assertIn(b"\nCookie: sid=A; theme=dark\n", answer.body)
