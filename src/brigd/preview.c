@@ -397,8 +397,8 @@ void preview_start(struct request *rq, const struct preview_way *way, const char
     svc_put_u16(&out, (uint16_t)way->port);
     const struct http_head *head = exchange_head(rq->x);
     p->chunked_up = head->body == HTTP_BODY_CHUNKED;
-    int r = preview_put_request(&p->up, head, path, path_len, exchange_target(rq->x)->query_raw, way,
-                                rq->api->accounts);
+    int r =
+        preview_put_request(&p->up, head, path, path_len, exchange_target(rq->x)->query_raw, way, rq->api->accounts);
     if (r < 0)
         (void)err_usage(&err, "the request is too long to be passed on");
     else

@@ -136,6 +136,8 @@ int store_prune(struct store *store, int64_t before_ns, uint64_t max_bytes, int6
  * runs are written. */
 int store_close_open_runs(struct store *store, const char *cause, int64_t now_ns, store_done_fn *done, void *ctx,
                           struct brig_err *err) MUST_CHECK;
+/* Writes nothing: done comes when all that was queued before has been committed, or has failed. */
+int store_settle(struct store *store, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 
 /* ---- reads at start: synchronous, before the loop runs ------------------------------------------------- */
 /*

@@ -35,6 +35,7 @@ enum write_kind {
     WRITE_PUT_AUDIT_HEAD,
     WRITE_PRUNE,
     WRITE_CLOSE_RUNS,
+    WRITE_NOTHING,
     WRITE_KIND_MAX
 };
 

@@ -288,6 +288,13 @@ int store_close_open_runs(struct store *store, const char *cause, int64_t now_ns
     return add(store, WRITE_CLOSE_RUNS, &draft, done, ctx, err);
 }
 
+int store_settle(struct store *store, store_done_fn *done, void *ctx, struct brig_err *err)
+{
+    const struct draft draft = {.err = err};
+
+    return add(store, WRITE_NOTHING, &draft, done, ctx, err);
+}
+
 /* ---- statements --------------------------------------------------------------------------------------- */
 
 static int run(struct store *store, enum store_sql sql, const struct write *write, size_t n, struct brig_err *err)
@@ -348,6 +355,7 @@ int write_apply(struct store *store, struct write *write, struct brig_err *err)
     case WRITE_PUT_AUDIT_HEAD: return put(store, SQL_PUT_AUDIT_HEAD, write, err);
     case WRITE_PRUNE: return write_prune(store, write, err);
     case WRITE_CLOSE_RUNS: return write_close_runs(store, write, err);
+    case WRITE_NOTHING: return 0;
     default: return err_set(err, BRIG_E_HOST, 0, "no such write: %d", (int)write->kind);
     }
 }

@@ -296,5 +296,17 @@ class StoreRefuses(Tables):
         self.assertEqual(self.state(), before)
 
 
+class Receipts(Tables):
+    def test_whoever_has_the_answer_finds_the_receipt(self):
+        """At once, although nothing waits for the write: the question does."""
+        box = self.d.create()["id"]
+        say = {"argv": ["echo", "said"]}
+        for path, body in ((f"/v1/sandboxes/{box}/run", say), ("/v1/runs", {"process": say}),
+                           ("/v1/run", {"command": say["argv"]})) * 3:
+            made = self.d.ask("POST", path, body)
+            found = self.d.ask("GET", f"/v1/runs/{made.json['id']}")
+            self.assertEqual((made.status, found.status, found.json.get("stdout")), (200, 200, "said\n"), path)
+
+
 if __name__ == "__main__":
     unittest.main()

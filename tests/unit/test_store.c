@@ -692,6 +692,23 @@ static void test_receipts_wait_for_company(void **state)
     assert_int_equal(FIND_RUNS(kit, .org_id = "org-1")->n, 10);
 }
 
+/* Whoever has settled finds what was queued before, and does not wait for company. */
+static void test_settled_is_found(void **state)
+{
+    struct kit *kit = *state;
+
+    for (int i = 0; i < 20; i++) {
+        struct answer answer = {0};
+        char id[16];
+        snprintf(id, sizeof id, "run-%d", i);
+        struct store_run run = kit_run_row(id, "org-1", 1, 2, "{}");
+        assert_int_equal(store_put_run(kit->store, &run, NULL, NULL, NULL), 0);
+        assert_int_equal(store_settle(kit->store, on_done, &answer, NULL), 0);
+        kit_wait_ok(kit, &answer, 1);
+        assert_int_equal(FIND_RUNS(kit, .org_id = "org-1", .id = id)->n, 1);
+    }
+}
+
 /* One that cannot be written fails alone. */
 static void test_bad_row_fails_alone(void **state)
 {
@@ -798,6 +815,7 @@ int main(void)
         KIT_CASE(test_group_commit),
         KIT_CASE(test_single_write_is_prompt),
         KIT_CASE(test_receipts_wait_for_company),
+        KIT_CASE(test_settled_is_found),
         KIT_CASE(test_bad_row_fails_alone),
         KIT_CASE(test_reads_beside_writes),
         KIT_CASE(test_close_finishes),

@@ -9,7 +9,6 @@
 
 #include "api/api.h"
 #include "api/socket.h"
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -131,34 +130,12 @@ void route_runs_list(struct request *rq)
     list(rq, store_find_runs, "runs");
 }
 
-/* A receipt that was written a moment ago is committed with its group: who polls for it shall not be told in between
- * that there is no such run. */
+/* A receipt that was written a moment ago waits for its group: it is committed before it is looked for, so that whoever
+ * has the answer of a run finds its receipt. */
 struct looking {
-    struct loop_timer timer;
     struct request *rq;
     receipt_fn *found;
-    bool again;
 };
-
-static store_rows_fn on_receipt;
-
-static void look(struct looking *looking)
-{
-    struct request *rq = looking->rq;
-    const struct store_query query = {
-        .org_id = rq->caller.socket ? "" : rq->caller.org_id, .id = rq->x ? rq->arg[0] : "", .limit = 1};
-    struct brig_err err;
-
-    if (store_find_runs(rq->api->store, &query, on_receipt, looking, &err) == 0)
-        return;
-    mem_free(looking);
-    request_fail(rq, &err);
-}
-
-static void on_again(struct loop_timer *timer)
-{
-    look(timer->ctx);
-}
 
 static void on_receipt(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n, bool more UNUSED,
                        const struct brig_err *err)
@@ -167,12 +144,6 @@ static void on_receipt(void *ctx, const char *const *docs, const char *const *id
     struct request *rq = looking->rq;
     receipt_fn *found = looking->found;
 
-    if (n == 0 && !err && rq->x && !looking->again) {
-        looking->again = true;
-        looking->timer = (struct loop_timer){.fn = on_again, .ctx = looking};
-        if (loop_timer_set(rq->api->loop, &looking->timer, clock_mono_ns() + 2 * STORE_GROUP_MS * NS_PER_MS, NULL) == 0)
-            return;
-    }
     mem_free(looking);
     if (err)
         request_fail(rq, err);
@@ -187,6 +158,21 @@ static void on_receipt(void *ctx, const char *const *docs, const char *const *id
         found(rq, docs[0]);
 }
 
+/* Also when the store could not write: what it has is told. */
+static void on_settled(void *ctx, const struct brig_err *failed UNUSED)
+{
+    struct looking *looking = ctx;
+    struct request *rq = looking->rq;
+    const struct store_query query = {
+        .org_id = rq->caller.socket ? "" : rq->caller.org_id, .id = rq->x ? rq->arg[0] : "", .limit = 1};
+    struct brig_err err;
+
+    if (store_find_runs(rq->api->store, &query, on_receipt, looking, &err) == 0)
+        return;
+    mem_free(looking);
+    request_fail(rq, &err);
+}
+
 void runs_find(struct request *rq, receipt_fn *found)
 {
     struct looking *looking = mem_zalloc(sizeof *looking);
@@ -197,7 +183,8 @@ void runs_find(struct request *rq, receipt_fn *found)
     }
     looking->rq = rq;
     looking->found = found;
-    look(looking);
+    if (store_settle(rq->api->store, on_settled, looking, NULL) < 0)
+        on_settled(looking, NULL);
 }
 
 static void answer_receipt(struct request *rq, const char *doc)
