@@ -320,13 +320,15 @@ class Tar(unittest.TestCase):
                        member("door/deep/er/file", content=b"x"))
         self.swap(self.dst + "/door", self.dst + "/link")
         ends = collections.Counter()
-        for _ in range(100):
+        for i in range(20000):
             try:
                 self.worker.tar_put("dst", data)
                 ends["done"] += 1
             except Failed as failed:
                 ends[failed.name] += 1
             self.assertEqual(os.listdir(outside), [])
+            if i >= 100 and ends["ELOOP"]:  # on a busy machine the swapper may not have had a turn by then
+                break
         # ENOTDIR: a link when it was opened, a directory again when the worker looked why that failed
         self.assertLessEqual(set(ends), {"done", "ELOOP", "ENOENT", "EEXIST", "ENOTDIR"})
         self.assertGreater(ends["ELOOP"], 0, ends)
