@@ -59,6 +59,11 @@ static struct block *add_block(struct arena *arena, size_t size)
     return block;
 }
 
+size_t arena_bytes(const struct arena *arena)
+{
+    return arena->given;
+}
+
 void *arena_alloc(struct arena *arena, size_t size)
 {
     const size_t align = alignof(max_align_t);

@@ -13,7 +13,8 @@ struct arena;
 
 /* max: bytes that may be given out, adopted ones included. NULL: out of memory. */
 struct arena *arena_create(size_t max) MUST_CHECK;
-void arena_destroy(struct arena *arena); /* wipes every piece; takes NULL */
+void arena_destroy(struct arena *arena);       /* wipes every piece; takes NULL */
+size_t arena_bytes(const struct arena *arena); /* given out, adopted ones included */
 /* Aligned for anything, not cleared. NULL: out of memory, or past the bound. */
 void *arena_alloc(struct arena *arena, size_t size) MUST_CHECK;
 /* A copy with a NUL behind it; or NULL. */

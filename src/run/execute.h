@@ -47,6 +47,7 @@ struct executor_options {
     struct approvals *approvals;
     /* <state>/artifacts, which belongs to us: the output files of runs are kept there; -1: they are not kept. */
     int artifacts_fd;
+    size_t requests_max; /* The bytes of requests that all runs keep in memory; 0 for 2 GiB. */
 };
 int executor_create(const struct executor_options *options, struct executor **ret, struct brig_err *err) MUST_CHECK;
 void executor_destroy(struct executor *executor);

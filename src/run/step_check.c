@@ -8,7 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/share.h"
 #include "run/run_priv.h"
+
+#define REQUESTS_MAX ((size_t)2 << 30)
+#define REQUEST_SMALL (256u << 10) /* their number is bound enough */
 
 /* Variables make interpreters and shells run what they say (BASH_ENV, NODE_OPTIONS), and a sandbox has files of whoever
  * was there before: with either the caller brings source along. Those who write the lists are not asked. */
@@ -92,13 +96,39 @@ static int ask_approval(struct run *run, struct brig_err *err)
     return r < 0 ? r : 1;
 }
 
+/*
+ * A run keeps its request until it has ended, and what was read of it takes many times the bytes that came. So large
+ * ones are bounded together, by the rule of base/share.h.
+ */
+static int check_memory(const struct run *run, struct brig_err *err)
+{
+    const size_t max = run->executor->o.requests_max ? run->executor->o.requests_max : REQUESTS_MAX;
+    const size_t wants = arena_bytes(run->arena);
+    size_t own = 0, all = 0;
+
+    if (wants <= REQUEST_SMALL || run->caller.socket)
+        return 0;
+    for (const struct run *other = run->executor->runs; other; other = other->next) {
+        size_t bytes = other == run ? 0 : arena_bytes(other->arena);
+        if (bytes <= REQUEST_SMALL)
+            continue;
+        all += bytes;
+        own += str_eq(other->caller.org_id, run->caller.org_id) ? bytes : 0;
+    }
+    if (all <= max && share_allows(own, max - all, wants))
+        return 0;
+    return err_set(err, BRIG_E_LIMIT, 0, "the organisation's runs keep %zu MiB of requests in memory", own >> 20);
+}
+
 int step_check(struct run *run, struct brig_err *err)
 {
     const uint64_t max = run->executor->o.config->tools_max_runs;
 
     if (run->executor->n_runs > max)
         return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of runs (%" PRIu64 ") reached", max);
-    int r = check_call(run, err);
+    int r = check_memory(run, err);
+    if (r == 0)
+        r = check_call(run, err);
     if (r == 0)
         r = check_network(run, err);
     if (r == 0)

@@ -6,6 +6,7 @@
  */
 #include "audit_rig.h"
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "codec/json/json.h"
@@ -173,7 +174,8 @@ static int set_up(void **state)
                                              .config = &t->config,
                                              .rates = t->rates,
                                              .approvals = t->approvals,
-                                             .artifacts_fd = -1};
+                                             .artifacts_fd = -1,
+                                             .requests_max = 8u << 20};
     assert_int_equal(executor_create(&options, &t->executor, NULL), 0);
     double_init(t, &t->local);
     double_init(t, &t->other);
@@ -503,14 +505,12 @@ static void refused_without_memory(void **state)
     struct json_doc *org = json_of("{\"tools\":{\"deny\":[\"run\"]}}");
     const struct run_ask ask = {.caller = &caller, .tool = &tool, .org_doc = json_root(org)};
     const struct run_events events = {.done = on_done, .ctx = t};
-    struct loop_timer others[40] = {0}; /* so that once the table of timers is full */
-    const size_t n_others = sizeof others / sizeof *others;
+    static struct loop_timer others[40]; /* so that once the table of timers is full */
 
-    for (size_t i = 0; i < n_others; i++) {
-        bool failed = true;
+    for (size_t i = 0; i < 40; i++) {
         others[i].fn = on_timer;
         assert_int_equal(loop_timer_set(t->rig->loop, &others[i], loop_now_ns() + UINT64_C(3600000000000), NULL), 0);
-        for (size_t n = 0; failed; n++) {
+        for (size_t n = 0, failed = 1; failed; n++) {
             struct run *run = NULL;
             t->n_done = 0;
             mem_fail_after(n);
@@ -524,9 +524,6 @@ static void refused_without_memory(void **state)
         }
         assert_int_equal(t->refused.code, BRIG_E_FORBIDDEN);
     }
-    for (size_t i = 0; i < n_others; i++)
-        loop_timer_clear(t->rig->loop, &others[i]);
-    assert_int_equal(t->local.starts, 0);
     json_doc_free(org);
 }
 
@@ -572,6 +569,29 @@ static void at_most_so_many(void **state)
     assert_string_equal(t->refused.message, "Maximum number of runs (1) reached");
     assert_ptr_equal(executor_find(t->executor, ORG, run_id(first)), first);
     assert_null(executor_find(t->executor, "org-other", run_id(first)));
+}
+
+/* What runs keep of their requests is bounded; an organisation has a share of it, small ones do not count. */
+static void requests_that_are_kept(void **state)
+{
+    struct test *t = *state;
+    struct tool tool = add_tool();
+    struct caller other = caller, socket = caller;
+    const struct caller *who[] = {&caller, &caller, &caller, &caller, &other, &other, &socket};
+    const size_t kib[] = {2048, 2048, 2048, 100, 2048, 2048, 16384};
+
+    str_assign(other.org_id, "org-2");
+    socket.socket = true;
+    t->local.how = HANGS;
+    for (size_t i = 0; i < 7; i++) {
+        struct arena *arena = arena_create(SIZE_MAX / 2);
+        assert_true(arena && arena_alloc(arena, kib[i] << 10));
+        struct run *run = begin(t, &(struct run_ask){.arena = &arena, .caller = who[i], .tool = &tool});
+        assert_int_equal(run_is_refused(run), i == 2 || i == 5);
+        while (t->n_done == 0 && run_is_refused(run))
+            assert_int_equal(loop_run_once(t->rig->loop, 5000, NULL), 0);
+        assert_int_equal(t->refused.code, i == 2 || i == 5 ? BRIG_E_LIMIT : BRIG_E_NONE);
+    }
 }
 
 static void waits_for_a_yes(void **state)
@@ -813,6 +833,7 @@ int main(void)
         CASE(refused_without_memory),
         CASE(arguments_against_the_schema),
         CASE(at_most_so_many),
+        CASE(requests_that_are_kept),
         CASE(waits_for_a_yes),
         CASE(falls_back_and_says_why),
         CASE(transient_failures_are_tried_again),
