@@ -368,12 +368,13 @@ static void signals_reach_whom_they_are_for(void **state)
     assert_int_equal(rig_signal(&rig, 2, SIGTERM, SVC_SIGNAL_GROUP), 0);
     assert_int_equal(rig_wait_exit(&rig, 2).status, SIGTERM);
     /* everything but the main process */
-    rig_start(&rig, 3, 0, ARGV("sh", "-c", "(setsid sleep 1000 &); sleep 1000; echo $?; sleep 0.2"));
+    rig_start(&rig, 3, 0,
+              ARGV("sh", "-c", "(setsid sleep 1000 &); sleep 1000 & echo ready; wait $!; echo $?; sleep 0.2"));
     rig_attach_proc(&rig, &out, 3, 2, 0);
-    rig_run(&rig, 100);
+    rig_wait_for(&rig, out.out[1].len == 6);
     assert_int_equal(rig_signal(&rig, 3, SIGKILL, SVC_SIGNAL_CHILDREN), 0);
     rig_until(&rig, &out.done);
-    assert_text(out.out[1], "137\n");
+    assert_text(out.out[1], "ready\n137\n");
     struct svc_proc_exit exit = rig_wait_exit(&rig, 3);
     assert_int_equal(exit.status, 0);
     assert_int_equal(exit.killed, 0);
@@ -564,9 +565,8 @@ static void many_at_once_leave_nothing(void **state)
         rig_until(&rig, &start[i].done);
         rig_forget(&start[i]);
     }
-    rig_run(&rig, 100);
-    assert_int_equal(count_fds(rig.g.pid), fds);
-    assert_true(own_kib(rig.g.pid) < kib + 120); /* tables that are kept */
+    rig_wait_for(&rig, count_fds(rig.g.pid) == fds);
+    rig_wait_for(&rig, own_kib(rig.g.pid) < kib + 120); /* tables that are kept */
     rig_close(&rig);
 }
 
