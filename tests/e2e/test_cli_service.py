@@ -3,6 +3,7 @@
 
 import filecmp
 import io
+import contextlib
 import json
 import os
 import re
@@ -742,14 +743,17 @@ class Strangers(CliTest):
             try:
                 while True:
                     c, _ = listener.accept()
-                    data = b""
-                    while b"\r\n\r\n" not in data:
-                        more = c.recv(65536)
-                        if not more:
-                            break
-                        data += more
-                    c.sendall(answer)
-                    c.close()
+                    with c, contextlib.suppress(OSError):
+                        data = b""
+                        while b"\r\n\r\n" not in data:
+                            more = c.recv(65536)
+                            if not more:
+                                break
+                            data += more
+                        c.sendall(answer)
+                        c.shutdown(socket.SHUT_WR)
+                        while c.recv(65536):  # bytes that nobody has read when it closes would reset the connection
+                            pass
             except OSError:
                 pass
 
