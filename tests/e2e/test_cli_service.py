@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs of the command line that talk to the daemon, against a real one."""
 
+import contextlib
 import filecmp
 import io
-import contextlib
 import json
 import os
 import re
