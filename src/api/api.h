@@ -52,7 +52,7 @@ struct api {
     struct audit *audit;
     struct crypto_signer *signer;
     struct providers *providers;
-    struct provider *provider; /* of the list: where sandboxes are made */
+    struct provider *provider; /* The one of the list that makes sandboxes. */
     struct manager *manager;
     struct policies *policies;
     struct server *server;
@@ -163,7 +163,7 @@ extern const struct adapter api_native;
 void api_handle(void *ctx, struct exchange *x);
 void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
 struct request *request_create(struct api *api, struct exchange *x); /* or NULL */
-struct sbox *api_sandbox_by_id(struct api *api, const char *id);     /* of any organisation; or NULL */
+struct sbox *api_sandbox_by_id(struct api *api, const char *id);     /* Searches all organisations. */
 /* A sandbox of the caller's organisation by id or name, or NULL. Asking for another's counts as a denial. */
 struct sbox *request_find(struct request *rq, const char *id);
 /* Sets rq->sbox. The sandbox is not idle until the request is over. */

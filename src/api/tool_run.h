@@ -26,7 +26,7 @@ struct running {
     const struct run_form *form;
     struct run *run;
     struct run_ask ask;
-    struct tool tool; /* of a floating one */
+    struct tool tool; /* The tool that only this request has. */
     bool has_tool;
     bool stream, begun;
 };

@@ -72,7 +72,7 @@ void org_forget(struct accounts *accounts, const char *id);
 const char *org_doc(const struct accounts *accounts, const char *id);
 
 /* ---- keys --------------------------------------------------------------------------------------------- */
-const struct object *key_find(const struct accounts *accounts, const char *id);      /* of any organisation; or NULL */
+const struct object *key_find(const struct accounts *accounts, const char *id);      /* Searches all organisations. */
 const struct object *key_by_text(const struct accounts *accounts, const char *text); /* or NULL */
 const struct object *key_first(const struct accounts *accounts, const char *org);    /* the oldest; follow ->next */
 /* BRIG_E_UNAUTHENTICATED for a key that was revoked or has expired. */
