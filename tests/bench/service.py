@@ -115,6 +115,7 @@ class Bench:
         self.temp.chmod(0o711)  # brigd is another user
         self.rows, self.skipped = [], []
         os.environ.update(BRIG=str(self.helpers / "brig"), BRIG_LIBEXEC_DIR=str(self.helpers), TMPDIR=str(self.temp))
+        tempfile.tempdir = str(self.temp)  # the module remembers the directory of the bench before this one
         self.Daemon = daemon_class()
         self.program = self.compile("service_client")
 

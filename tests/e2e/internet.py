@@ -25,7 +25,7 @@ import subprocess
 import tempfile
 import threading
 
-from helpers import PATIENCE, environment
+from helpers import PATIENCE, environment, wait_until
 
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -285,8 +285,9 @@ class WebServer(http.server.ThreadingHTTPServer):
         super().__init__((address, port), handler, bind_and_activate=False)
         self.socket.close()
         self.socket = internet.there.listen(address, port)
+        self.lock, self.server_address = threading.Lock(), (address, port)
         self.server_name, self.server_port = address, port
-        self.context = None
+        self.context, self.peers, self.ended = None, [], 0
         if certificate:
             self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.context.load_cert_chain(*certificate)
@@ -296,7 +297,24 @@ class WebServer(http.server.ThreadingHTTPServer):
     def get_request(self):
         request, peer = super().get_request()
         self.reached.append((self.label, self.server_port))
+        self.peers.append(peer[:2])
         return request, peer
+
+    def shutdown_request(self, request):
+        """Called once for each connection that was taken, when it has been served."""
+        super().shutdown_request(request)
+        with self.lock:
+            self.ended += 1
+
+    def drain(self):
+        """Waits until every connection that was made before this call has been served to its end: they are taken in
+        their order, so one of our own is the last of them."""
+        last = self.internet.here.inside(lambda: socket.create_connection(self.server_address[:2], PATIENCE))
+        peer = last.getsockname()[:2]
+        last.close()
+        wait_until("the last connection has been taken", lambda: peer in self.peers)
+        self.reached.remove((self.label, self.server_port))  # ours does not count
+        wait_until("every connection has been served", lambda: self.ended == len(self.peers))
 
     def finish_request(self, request, client_address):
         if self.context:

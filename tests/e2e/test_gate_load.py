@@ -132,10 +132,12 @@ class Load(Attack):
         return lambda: d.ask("GET", path, headers={"Accept": "application/octet-stream"}).body.decode()
 
     def end_box(self, network, **members):
-        """With all that is still under way in it."""
+        """With all that is still under way in it: no request of it arrives in the next test."""
         box = self.boxes.pop(self.key(network, **members), None)
         if box:
             self.d.ask("DELETE", f"/v1/sandboxes/{box}")
+            for server in (s for s in NET.servers if s.label != "private"):
+                server.drain()
 
     def says(self, output, text):
         wait_until(text, lambda: text in output())
