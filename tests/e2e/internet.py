@@ -309,7 +309,7 @@ class WebServer(http.server.ThreadingHTTPServer):
     def drain(self):
         """Waits until every connection that was made before this call has been served to its end: they are taken in
         their order, so one of our own is the last of them."""
-        last = self.internet.here.inside(lambda: socket.create_connection(self.server_address[:2], PATIENCE))
+        last = self.internet.there.inside(lambda: socket.create_connection(self.server_address[:2], PATIENCE))
         peer = last.getsockname()[:2]
         last.close()
         wait_until("the last connection has been taken", lambda: peer in self.peers)

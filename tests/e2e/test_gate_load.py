@@ -136,7 +136,7 @@ class Load(Attack):
         box = self.boxes.pop(self.key(network, **members), None)
         if box:
             self.d.ask("DELETE", f"/v1/sandboxes/{box}")
-            for server in (s for s in NET.servers if s.label != "private"):
+            for server in NET.servers:
                 server.drain()
 
     def says(self, output, text):
