@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lint"))
 
 from tree import ROOT, files  # noqa: E402
 
-WANTED = ("brig", "libbrig.so", "brig-spawner", "brig-init")
+WANTED = ("brig", "libbrig.so", "brig-spawner", "brig-init", "brig-layer")
 
 
 def run(cmd, top):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tar_make.c: makes the headers of a PAX archive. A ustar header says all that it can; a PAX header precedes it only
- * for the rest: long names, large sizes and ids, times with a fraction or outside of 1970 to 2242. Names are bytes:
- * where a name in a PAX header is not UTF-8, hdrcharset=BINARY says so.
+ * for the rest: long names, large sizes and ids, times with a fraction or outside of 1970 to 2242, extended attributes,
+ * sparse files. Names are bytes: where a name in a PAX header is not UTF-8, hdrcharset=BINARY says so.
  */
 #include "codec/tar/tar.h"
 
@@ -30,9 +30,10 @@ static size_t decimal(char out[20], uint64_t value)
 }
 
 /* "LENGTH KEY=VALUE\n", where LENGTH counts itself. */
-static void put_record(struct records *out, const char *key, const char *value, size_t value_len)
+static void put_record2(struct records *out, const char *prefix, const char *key, const void *value, size_t value_len)
 {
-    size_t key_len = __builtin_strlen(key), rest = 1 + key_len + 1 + value_len + 1, digits = 1;
+    size_t prefix_len = __builtin_strlen(prefix), key_len = __builtin_strlen(key);
+    size_t rest = 1 + prefix_len + key_len + 1 + value_len + 1, digits = 1;
     char number[20];
 
     while (decimal(number, rest + digits) != digits)
@@ -44,12 +45,20 @@ static void put_record(struct records *out, const char *key, const char *value, 
     __builtin_memcpy(out->at, number, digits);
     out->at += digits;
     *out->at++ = ' ';
+    __builtin_memcpy(out->at, prefix, prefix_len);
+    out->at += prefix_len;
     __builtin_memcpy(out->at, key, key_len);
     out->at += key_len;
     *out->at++ = '=';
-    __builtin_memcpy(out->at, value, value_len);
+    if (value_len > 0)
+        __builtin_memcpy(out->at, value, value_len);
     out->at += value_len;
     *out->at++ = '\n';
+}
+
+static void put_record(struct records *out, const char *key, const char *value, size_t value_len)
+{
+    put_record2(out, "", key, value, value_len);
 }
 
 static void put_record_number(struct records *out, const char *key, uint64_t value)
@@ -107,7 +116,7 @@ static bool is_utf8(const char *text, size_t len)
 
 static void put_records(struct records *out, const struct tar_member *member, size_t name_len)
 {
-    bool name = name_len > 100, link = member->link_len > 100;
+    bool name = name_len > 100 && !member->sparse, link = member->link_len > 100;
 
     if ((name && !is_utf8(member->name, member->name_len)) || (link && !is_utf8(member->link, member->link_len)))
         put_record(out, "hdrcharset", "BINARY", 6);
@@ -115,7 +124,7 @@ static void put_records(struct records *out, const struct tar_member *member, si
         put_record(out, "path", member->name, member->name_len);
     if (link)
         put_record(out, "linkpath", member->link, member->link_len);
-    if (member->size > OCTAL_11)
+    if (member->size > OCTAL_11 && !member->sparse)
         put_record_number(out, "size", member->size);
     if (member->uid > OCTAL_7)
         put_record_number(out, "uid", member->uid);
@@ -163,22 +172,86 @@ static void put_block(uint8_t *block, uint8_t type, const char *name, size_t nam
     put_octal(block + 148, 6, sum);
 }
 
-int tar_put_header(uint8_t out[TAR_HEADER_MAX], const struct tar_member *member)
+static void put_extra_records(struct records *out, const struct tar_member *member, const struct tar_extra *extra,
+                              uint64_t stored)
+{
+    const char *name;
+    const uint8_t *value;
+    uint32_t at = 0, len;
+
+    if (member->sparse) {
+        put_record(out, "GNU.sparse.major", "1", 1);
+        put_record(out, "GNU.sparse.minor", "0", 1);
+        put_record(out, "GNU.sparse.name", member->name, member->name_len);
+        put_record_number(out, "GNU.sparse.realsize", member->size);
+        if (stored > OCTAL_11)
+            put_record_number(out, "size", stored);
+    }
+    while (tar_xattr_next(extra, &at, &name, &value, &len))
+        put_record2(out, "SCHILY.xattr.", name, value, len);
+}
+
+/* A number and a newline; how long they are where there is no room to write them. */
+static size_t put_line(uint8_t *at, uint64_t value)
+{
+    char digits[20];
+    size_t len = decimal(digits, value);
+
+    if (at) {
+        __builtin_memcpy(at, digits, len);
+        at[len] = '\n';
+    }
+    return len + 1;
+}
+
+/* The map of a sparse file, in whole blocks; its length if `at` is NULL. */
+static size_t put_map(uint8_t *at, const struct tar_extra *extra)
+{
+    size_t used = put_line(at, extra->n_pieces);
+
+    for (uint32_t i = 0; i < extra->n_pieces; i++) {
+        used += put_line(at ? at + used : NULL, extra->pieces[i].at);
+        used += put_line(at ? at + used : NULL, extra->pieces[i].size);
+    }
+    if (at)
+        __builtin_memset(at + used, 0, tar_padding(used));
+    return used + tar_padding(used);
+}
+
+static uint64_t stored_size(const struct tar_extra *extra, size_t map)
+{
+    uint64_t size = map;
+
+    for (uint32_t i = 0; i < extra->n_pieces; i++)
+        size += extra->pieces[i].size;
+    return size;
+}
+
+int tar_put_extra(uint8_t *out, size_t size, const struct tar_member *member, const struct tar_extra *extra)
 {
     static const char types[TAR_KIND_MAX] = {'0', '5', '2', '1', '6', '3'};
-    static const char pax_name[] = "PaxHeaders/member";
-    struct records records = {out + TAR_BLOCK, out + TAR_HEADER_MAX - 2 * TAR_BLOCK, false};
+    static const char pax_name[] = "PaxHeaders/member", sparse_name[] = "GNUSparseFile.0/member";
     /* A directory has a slash behind its name where there is room; readers of v7 know it by that. */
     bool slash = member->kind == TAR_DIR && member->name_len < 100;
+    struct records records = {out + TAR_BLOCK, out + size - 2 * TAR_BLOCK, false};
+    struct tar_member plain = *member; /* as the ustar header has it */
     char name[101];
-    size_t name_len = member->name_len, used = 0;
+    size_t name_len = member->name_len, used = 0, map = 0;
 
     if (member->name_len > TAR_NAME_MAX || member->link_len > TAR_NAME_MAX)
         return -ENAMETOOLONG;
     __builtin_memcpy(name, member->name, name_len < 100 ? name_len : 100);
     if (slash)
         name[name_len++] = '/';
+    if (member->sparse) {
+        map = put_map(NULL, extra);
+        plain.size = stored_size(extra, map);
+        name_len = sizeof(sparse_name) - 1;
+        __builtin_memcpy(name, sparse_name, name_len);
+    }
     put_records(&records, member, name_len);
+    if (extra)
+        put_extra_records(&records, member, extra, plain.size);
     if (records.full)
         return -ENAMETOOLONG;
     if (records.at > out + TAR_BLOCK) {
@@ -189,6 +262,16 @@ int tar_put_header(uint8_t out[TAR_HEADER_MAX], const struct tar_member *member)
         __builtin_memset(records.at, 0, tar_padding(len));
         used = TAR_BLOCK + len + tar_padding(len);
     }
-    put_block(out + used, (uint8_t)types[member->kind], name, name_len, member);
-    return (int)(used + TAR_BLOCK);
+    if (size - used < TAR_BLOCK + map)
+        return -ENAMETOOLONG;
+    put_block(out + used, (uint8_t)types[member->kind], name, name_len, &plain);
+    used += TAR_BLOCK;
+    if (map > 0)
+        put_map(out + used, extra);
+    return (int)(used + map);
+}
+
+int tar_put_header(uint8_t out[TAR_HEADER_MAX], const struct tar_member *member)
+{
+    return tar_put_extra(out, TAR_HEADER_MAX, member, NULL);
 }

@@ -4,13 +4,23 @@
  *
  *     HEADER --x, g, L, K--> EXTENSION --> PADDING --> HEADER      what they say waits for the next member
  *        |  \--a member--> CONTENT --> PADDING --> HEADER
+ *        |           \--sparse, with its map behind the header--> MAP --> CONTENT
  *        \--zeroes--> ZERO --zeroes or the end--> END              what follows the end is not looked at
  *
  * Memory is one struct, whatever the archive says. Nothing in a header is believed before its checksum is right.
  */
 #include "codec/tar/tar.h"
 
-enum { STATE_HEADER, STATE_EXTENSION, STATE_CONTENT, STATE_CONTENT_END, STATE_PADDING, STATE_ZERO, STATE_END };
+enum {
+    STATE_HEADER,
+    STATE_EXTENSION,
+    STATE_MAP,
+    STATE_CONTENT,
+    STATE_CONTENT_END,
+    STATE_PADDING,
+    STATE_ZERO,
+    STATE_END
+};
 
 /* Offsets in a header. */
 enum {
@@ -35,13 +45,27 @@ void tar_parser_init(struct tar_parser *parser)
 
 int tar_parse_end(const struct tar_parser *parser)
 {
-    return parser->state == STATE_END || (parser->state == STATE_ZERO && parser->fill == 0) ? 0 : -EBADMSG;
+    if (parser->state == STATE_END || (parser->state == STATE_ZERO && parser->fill == 0))
+        return 0;
+    return parser->extra && parser->state == STATE_HEADER && parser->fill == 0 && !parser->has_pax &&
+                   !parser->long_name.set && !parser->long_link.set
+               ? -ENODATA
+               : -EBADMSG;
+}
+
+uint64_t tar_skip(struct tar_parser *parser)
+{
+    uint64_t n = parser->left + parser->pad;
+
+    parser->left = parser->pad = 0;
+    parser->state = STATE_HEADER;
+    return n;
 }
 
 /* ---- numbers ---------------------------------------------------------------------------------------- */
 
 /* Octal with blanks around it, or GNU's binary form. An empty field is 0. */
-static int get_number(const uint8_t *at, size_t len, int64_t *ret)
+int tar_number(const uint8_t *at, size_t len, int64_t *ret)
 {
     uint64_t value = 0;
     size_t i = 0;
@@ -86,7 +110,7 @@ static int check_sum(const uint8_t *block)
         plain += byte;
         with_sign += (int8_t)byte;
     }
-    if (get_number(block + AT_SUM, 8, &told) < 0 || (told != plain && told != with_sign))
+    if (tar_number(block + AT_SUM, 8, &told) < 0 || (told != plain && told != with_sign))
         return -EBADMSG;
     return 0;
 }
@@ -211,17 +235,71 @@ static int set_numbers(struct tar_parser *parser)
     const uint8_t *block = parser->block;
     int64_t mode, uid, gid, size, mtime;
 
-    if (get_number(block + AT_MODE, 8, &mode) < 0 || get_number(block + AT_UID, 8, &uid) < 0 ||
-        get_number(block + AT_GID, 8, &gid) < 0 || get_number(block + AT_SIZE, 12, &size) < 0 ||
-        get_number(block + AT_MTIME, 12, &mtime) < 0 || size < 0 || mode < 0)
+    if (tar_number(block + AT_MODE, 8, &mode) < 0 || tar_number(block + AT_UID, 8, &uid) < 0 ||
+        tar_number(block + AT_GID, 8, &gid) < 0 || tar_number(block + AT_SIZE, 12, &size) < 0 ||
+        tar_number(block + AT_MTIME, 12, &mtime) < 0 || size < 0 || mode < 0)
         return -EBADMSG;
     member->mode = (uint32_t)(mode & 07777);
-    member->uid = (uint64_t)uid;
-    member->gid = (uint64_t)gid;
+    member->uid = parser->has_uid ? parser->uid : (uint64_t)uid;
+    member->gid = parser->has_gid ? parser->gid : (uint64_t)gid;
     member->size = parser->has_size ? parser->size : (uint64_t)size;
     member->mtime = parser->has_mtime ? parser->mtime : parser->has_global_mtime ? parser->global_mtime : mtime;
     member->mtime_ns = parser->has_mtime ? parser->mtime_ns : parser->has_global_mtime ? parser->global_mtime_ns : 0;
     return 0;
+}
+
+/* What extensions said is used up, and the content follows. */
+static int end_header(struct tar_parser *parser)
+{
+    struct tar_member *member = &parser->member;
+
+    if (member->sparse) {
+        if (tar_sparse_check(parser->extra, parser->left) < 0)
+            return -EBADMSG;
+        member->size = parser->extra->real_size;
+    }
+    parser->path.set = parser->link.set = parser->long_name.set = parser->long_link.set = false;
+    parser->has_pax = parser->has_size = parser->has_mtime = parser->has_uid = parser->has_gid = false;
+    parser->sparse = parser->named = false;
+    parser->state = STATE_CONTENT;
+    return TAR_MEMBER;
+}
+
+/* A block of the map of a sparse file. Only the map in the content counts as content. */
+static int on_map_block(struct tar_parser *parser)
+{
+    int ret;
+
+    if (parser->extra->form == TAR_SPARSE_IN_CONTENT) {
+        if (parser->left < TAR_BLOCK)
+            return -EBADMSG;
+        parser->left -= TAR_BLOCK;
+    }
+    ret = tar_sparse_block(parser->extra, parser->block);
+    return ret < 0 ? ret : ret > 0 ? TAR_NEED : end_header(parser);
+}
+
+static int begin_sparse(struct tar_parser *parser)
+{
+    int ret = parser->member.kind == TAR_FILE ? tar_sparse_begin(parser->extra, parser->block) : -EBADMSG;
+
+    if (ret < 0)
+        return ret;
+    parser->member.sparse = true;
+    if (ret == 0)
+        return end_header(parser);
+    parser->state = STATE_MAP;
+    return TAR_NEED;
+}
+
+/* The kind of the member in parser->block. What nobody asked for is not taken for something else. */
+static int kind_of_member(struct tar_parser *parser, bool slash)
+{
+    uint8_t type = parser->block[AT_TYPE];
+
+    if (parser->extra && type == 'S')
+        return parser->sparse ? -EBADMSG : TAR_FILE;
+    return parser->sparse && !parser->extra ? -EOPNOTSUPP : kind_of(type, slash);
 }
 
 static int begin_member(struct tar_parser *parser)
@@ -231,9 +309,11 @@ static int begin_member(struct tar_parser *parser)
     int ret, kind;
 
     if ((ret = set_numbers(parser)) < 0 || (ret = set_names(parser, &slash)) < 0 ||
-        (ret = kind = parser->sparse ? -EOPNOTSUPP : kind_of(parser->block[AT_TYPE], slash)) < 0)
+        (ret = kind = kind_of_member(parser, slash)) < 0)
         return ret;
     member->kind = (enum tar_kind)kind;
+    if (kind == TAR_HARDLINK && parser->extra)
+        member->size = 0; /* Some writers repeat the size of the file. Readers agree that no content follows. */
     if (member->size != 0 && kind != TAR_FILE)
         return -EBADMSG;
     if (kind == TAR_HARDLINK) {
@@ -246,12 +326,11 @@ static int begin_member(struct tar_parser *parser)
     }
     if ((member->name_len == 0 && kind != TAR_DIR) || (kind == TAR_SYMLINK && member->link_len == 0))
         return -EINVAL;
-    parser->path.set = parser->link.set = parser->long_name.set = parser->long_link.set = false;
-    parser->has_pax = parser->has_size = parser->has_mtime = false;
+    if (parser->extra && !parser->has_pax)
+        parser->extra->xattrs_len = 0;
     parser->left = member->size;
-    parser->pad = (uint32_t)(-member->size & (TAR_BLOCK - 1));
-    parser->state = STATE_CONTENT;
-    return TAR_MEMBER;
+    parser->pad = tar_padding(member->size);
+    return parser->sparse || parser->block[AT_TYPE] == 'S' ? begin_sparse(parser) : end_header(parser);
 }
 
 /* ---- extensions --------------------------------------------------------------------------------------- */
@@ -261,7 +340,7 @@ static int begin_extension(struct tar_parser *parser, uint8_t type)
     struct tar_text *text = type == 'L' ? &parser->long_name : type == 'K' ? &parser->long_link : NULL;
     int64_t size;
 
-    if (get_number(parser->block + AT_SIZE, 12, &size) < 0 || size < 0)
+    if (tar_number(parser->block + AT_SIZE, 12, &size) < 0 || size < 0)
         return -EBADMSG;
     if (text && (text->set || size == 0))
         return -EBADMSG;
@@ -343,6 +422,7 @@ static int step(struct tar_parser *parser, const uint8_t *in, size_t len, size_t
     *used = 0;
     switch (parser->state) {
     case STATE_HEADER:
+    case STATE_MAP:
     case STATE_ZERO:
         n = len < TAR_BLOCK - parser->fill ? len : TAR_BLOCK - parser->fill;
         __builtin_memcpy(parser->block + parser->fill, in, n);
@@ -351,7 +431,7 @@ static int step(struct tar_parser *parser, const uint8_t *in, size_t len, size_t
         if (parser->fill < TAR_BLOCK)
             return TAR_NEED;
         parser->fill = 0;
-        return on_block(parser);
+        return parser->state == STATE_MAP ? on_map_block(parser) : on_block(parser);
     case STATE_EXTENSION:
         *used = n = len < parser->left ? len : (size_t)parser->left;
         return feed_extension(parser, in, n);
