@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * guest_msg.c: writes and parses the payloads between the spawner and brig-init. docs/PROTOCOL.md has the layouts; the
- * numbers below are its offsets. Both directions are untrusted: the program beside brig-init may have taken it over,
+ * guest_msg.c: writes and parses the payloads between the spawner and brig-init. docs/PROTOCOL.md has the layouts.
+ * Both directions are untrusted: the program beside brig-init may have taken it over,
  * and START carries what users wrote. So a parser accepts exactly what an encoder of this or the previous version can
  * make: every enum is in range, every string ends inside the payload, and nothing is left over at the end.
  *
@@ -9,6 +9,7 @@
  */
 #include "codec/wire/guest_msg.h"
 
+#include "codec/wire/fields.h"
 #include "codec/wire/frame.h"
 #include "codec/wire/le.h"
 
@@ -64,15 +65,36 @@ const char *reading_why_text(enum reading_why why)
     return (size_t)why < ARRAY_SIZE(why_texts) ? why_texts[why] : "";
 }
 
+/* ---- the fields, in the order of the wire ------------------------------------------------------- */
+
+#define F(member) WIRE_FIELD(guest_hello, member)
+static const struct wire_field HELLO[] = {F(version), F(capabilities), {0}};
+#undef F
+#define F(member) WIRE_FIELD(guest_start, member)
+static const struct wire_field START[] = {F(flags),    F(uid),     F(gid),  F(rows), F(cols),   F(profile),
+                                          F(store_by), F(require), F(skip), F(disk), F(inodes), {0}};
+/* Here come the namespaces, ns_host[NS_MAX]. */
+static const struct wire_field START_REST[] = {F(landlock_abi), F(writable_root), F(n_argv), F(n_env), {0}};
+/* workdir and the strings follow, each with a NUL. */
+#undef F
+#define F(member) WIRE_FIELD(guest_exited, member)
+static const struct wire_field EXITED[] = {F(at_ns), F(status), F(failed), F(errnum), {0}};
+#undef F
+#define F(member) WIRE_FIELD(guest_leaf_ready, member)
+static const struct wire_field LEAF_READY[] = {F(leaf), F(errnum), {0}};
+#undef F
+#define F(member) WIRE_FIELD(guest_leaf_gone, member)
+static const struct wire_field LEAF_GONE[] = {F(leaf),   F(oom_kills),   F(pids_refused), F(store),
+                                              F(cpu_ns), F(memory_peak), F(pids_peak),    {0}};
+#undef F
+/* SIGNAL, LEAF and LEAF_END are one number. */
+static const struct wire_field NUMBER[] = {{0, sizeof(uint32_t)}, {0}};
+
 /* ---- HELLO -------------------------------------------------------------------------------------- */
 
 int guest_hello_put(uint8_t *out, size_t size, const struct guest_hello *msg)
 {
-    if (size < GUEST_HELLO_SIZE)
-        return -EMSGSIZE;
-    le_put_u32(out, msg->version);
-    le_put_u32(out + 4, msg->capabilities);
-    return GUEST_HELLO_SIZE;
+    return wire_put(out, size, HELLO, msg);
 }
 
 /* The one message that a later version may make longer: it is how two versions find out about each other. */
@@ -80,9 +102,7 @@ int guest_hello_parse(const uint8_t *in, size_t len, struct guest_hello *ret)
 {
     if (len < GUEST_HELLO_SIZE || le_get_u32(in) == 0)
         return -EPROTO;
-    ret->version = le_get_u32(in);
-    ret->capabilities = le_get_u32(in + 4);
-    return 0;
+    return wire_get(in, GUEST_HELLO_SIZE, HELLO, ret);
 }
 
 int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version)
@@ -99,33 +119,20 @@ int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version)
 
 int guest_start_put_head(uint8_t *out, size_t size, const struct guest_start *msg)
 {
+    struct svc_cursor at = {out, out + size, false};
+
     if (!msg->workdir)
         return -EINVAL;
     size_t workdir_size = strlen(msg->workdir) + 1;
-    if (workdir_size > GUEST_WORKDIR_MAX || size < GUEST_START_HEAD + workdir_size)
+    if (workdir_size > GUEST_WORKDIR_MAX)
         return -EMSGSIZE;
-
-    le_put_u32(out, msg->flags);
-    le_put_u32(out + 4, msg->uid);
-    le_put_u32(out + 8, msg->gid);
-    le_put_u16(out + 12, msg->rows);
-    le_put_u16(out + 14, msg->cols);
-    le_put_u32(out + 16, msg->profile);
-    le_put_u32(out + 20, msg->store_by);
-    le_put_u64(out + 24, msg->require);
-    le_put_u64(out + 32, msg->skip);
-    le_put_u64(out + 40, msg->disk);
-    le_put_u64(out + 48, msg->inodes);
+    wire_put_fields(&at, START, msg);
     for (size_t i = 0; i < NS_MAX; i++)
-        le_put_u32(out + 56 + 4 * i, msg->ns_host[i]);
-    le_put_u32(out + 88, msg->landlock_abi);
-    le_put_u32(out + 92, msg->writable_root);
-    le_put_u32(out + 96, msg->n_argv);
-    le_put_u32(out + 100, msg->n_env);
-    memcpy(out + GUEST_START_HEAD, msg->workdir, workdir_size);
-    return (int)(GUEST_START_HEAD + workdir_size);
+        svc_put_u32(&at, msg->ns_host[i]);
+    wire_put_fields(&at, START_REST, msg);
+    svc_put_raw(&at, msg->workdir, workdir_size);
+    return svc_put_done(&at, out);
 }
-_Static_assert(56 + 4 * NS_MAX == 88, "PROTOCOL.md has eight namespaces");
 
 /* A service brings no program, so nothing that describes one; leaves are for processes of a service. */
 static bool start_kind_ok(const struct guest_start *msg)
@@ -166,40 +173,24 @@ bool guest_strings_ok(const void *strings, size_t len, uint32_t n_argv, uint32_t
 
 int guest_start_parse(const uint8_t *in, size_t len, struct guest_start *ret)
 {
-    struct guest_start msg;
+    struct svc_reader at = {in, in + len, false};
+    struct guest_start msg = {0};
 
-    if (len <= GUEST_START_HEAD)
-        return -EPROTO;
-    msg.flags = le_get_u32(in);
-    msg.uid = le_get_u32(in + 4);
-    msg.gid = le_get_u32(in + 8);
-    msg.rows = le_get_u16(in + 12);
-    msg.cols = le_get_u16(in + 14);
-    msg.profile = le_get_u32(in + 16);
-    msg.store_by = le_get_u32(in + 20);
-    msg.require = le_get_u64(in + 24);
-    msg.skip = le_get_u64(in + 32);
-    msg.disk = le_get_u64(in + 40);
-    msg.inodes = le_get_u64(in + 48);
+    wire_get_fields(&at, START, &msg);
     for (size_t i = 0; i < NS_MAX; i++)
-        msg.ns_host[i] = le_get_u32(in + 56 + 4 * i);
-    msg.landlock_abi = le_get_u32(in + 88);
-    msg.writable_root = le_get_u32(in + 92);
-    msg.n_argv = le_get_u32(in + 96);
-    msg.n_env = le_get_u32(in + 100);
-    if (!start_fields_ok(&msg))
+        msg.ns_host[i] = svc_get_u32(&at);
+    wire_get_fields(&at, START_REST, &msg);
+    if (at.bad || !start_fields_ok(&msg))
         return -EPROTO;
-
-    const char *text = (const char *)in + GUEST_START_HEAD;
-    const char *end = (const char *)in + len;
-    size_t left = len - GUEST_START_HEAD;
+    const char *text = (const char *)at.at, *end = (const char *)at.end;
+    size_t left = (size_t)(end - text);
     const char *nul = memchr(text, '\0', left < GUEST_WORKDIR_MAX ? left : GUEST_WORKDIR_MAX);
     if (!nul || text[0] != '/')
         return -EPROTO;
     msg.workdir = text;
     msg.strings = nul + 1;
     if ((size_t)(end - msg.strings) > GUEST_STRINGS_MAX ||
-        !guest_strings_ok(msg.strings, (size_t)((const char *)(end)-msg.strings), msg.n_argv, msg.n_env))
+        !guest_strings_ok(msg.strings, (size_t)(end - msg.strings), msg.n_argv, msg.n_env))
         return -EPROTO;
     *ret = msg;
     return 0;
@@ -256,26 +247,14 @@ int guest_started_parse(const uint8_t *in, size_t len, struct guest_started *ret
 
 int guest_exited_put(uint8_t *out, size_t size, const struct guest_exited *msg)
 {
-    if (size < GUEST_EXITED_SIZE)
-        return -EMSGSIZE;
-    le_put_u64(out, msg->at_ns);
-    le_put_u32(out + 8, msg->status);
-    le_put_u32(out + 12, msg->failed);
-    le_put_u32(out + 16, msg->errnum);
-    return GUEST_EXITED_SIZE;
+    return wire_put(out, size, EXITED, msg);
 }
 
 int guest_exited_parse(const uint8_t *in, size_t len, struct guest_exited *ret)
 {
-    struct guest_exited msg;
+    struct guest_exited msg = {0};
 
-    if (len != GUEST_EXITED_SIZE)
-        return -EPROTO;
-    msg.at_ns = le_get_u64(in);
-    msg.status = le_get_u32(in + 8);
-    msg.failed = le_get_u32(in + 12);
-    msg.errnum = le_get_u32(in + 16);
-    if (msg.status > 0xffff || msg.failed > STAGE_MAX || msg.errnum > ERRNO_MAX)
+    if (wire_get(in, len, EXITED, &msg) < 0 || msg.status > 0xffff || msg.failed > STAGE_MAX || msg.errnum > ERRNO_MAX)
         return -EPROTO;
     *ret = msg;
     return 0;
@@ -283,18 +262,14 @@ int guest_exited_parse(const uint8_t *in, size_t len, struct guest_exited *ret)
 
 int guest_signal_put(uint8_t *out, size_t size, uint32_t signum)
 {
-    if (size < GUEST_SIGNAL_SIZE)
-        return -EMSGSIZE;
-    le_put_u32(out, signum);
-    return GUEST_SIGNAL_SIZE;
+    return wire_put(out, size, NUMBER, &signum);
 }
 
 int guest_signal_parse(const uint8_t *in, size_t len, uint32_t *ret)
 {
-    if (len != GUEST_SIGNAL_SIZE)
-        return -EPROTO;
-    uint32_t signum = le_get_u32(in);
-    if (signum == 0 || signum > SIGNAL_MAX)
+    uint32_t signum = 0;
+
+    if (wire_get(in, len, NUMBER, &signum) < 0 || signum == 0 || signum > SIGNAL_MAX)
         return -EPROTO;
     *ret = signum;
     return 0;
@@ -304,10 +279,7 @@ int guest_signal_parse(const uint8_t *in, size_t len, uint32_t *ret)
 
 int guest_leaf_put(uint8_t *out, size_t size, uint32_t leaf)
 {
-    if (size < GUEST_LEAF_SIZE)
-        return -EMSGSIZE;
-    le_put_u32(out, leaf);
-    return GUEST_LEAF_SIZE;
+    return wire_put(out, size, NUMBER, &leaf);
 }
 
 int guest_leaf_parse(const uint8_t *in, size_t len, uint32_t *ret)
@@ -320,47 +292,24 @@ int guest_leaf_parse(const uint8_t *in, size_t len, uint32_t *ret)
 
 int guest_leaf_ready_put(uint8_t *out, size_t size, const struct guest_leaf_ready *msg)
 {
-    if (size < GUEST_LEAF_READY_SIZE)
-        return -EMSGSIZE;
-    le_put_u32(out, msg->leaf);
-    le_put_u32(out + 4, msg->errnum);
-    return GUEST_LEAF_READY_SIZE;
+    return wire_put(out, size, LEAF_READY, msg);
 }
 
 int guest_leaf_ready_parse(const uint8_t *in, size_t len, struct guest_leaf_ready *ret)
 {
     if (len != GUEST_LEAF_READY_SIZE || le_get_u32(in) == 0 || le_get_u32(in + 4) > ERRNO_MAX)
         return -EPROTO;
-    *ret = (struct guest_leaf_ready){le_get_u32(in), le_get_u32(in + 4)};
-    return 0;
+    return wire_get(in, len, LEAF_READY, ret);
 }
 
 int guest_leaf_gone_put(uint8_t *out, size_t size, const struct guest_leaf_gone *msg)
 {
-    if (size < GUEST_LEAF_GONE_SIZE)
-        return -EMSGSIZE;
-    le_put_u32(out, msg->leaf);
-    le_put_u32(out + 4, msg->oom_kills);
-    le_put_u32(out + 8, msg->pids_refused);
-    le_put_u32(out + 12, msg->store);
-    le_put_u64(out + 16, msg->cpu_ns);
-    le_put_u64(out + 24, msg->memory_peak);
-    le_put_u64(out + 32, msg->pids_peak);
-    return GUEST_LEAF_GONE_SIZE;
+    return wire_put(out, size, LEAF_GONE, msg);
 }
 
 int guest_leaf_gone_parse(const uint8_t *in, size_t len, struct guest_leaf_gone *ret)
 {
     if (len != GUEST_LEAF_GONE_SIZE || le_get_u32(in) == 0 || (le_get_u32(in + 12) & ~GUEST_STORE_ALL))
         return -EPROTO;
-    *ret = (struct guest_leaf_gone){
-        .leaf = le_get_u32(in),
-        .oom_kills = le_get_u32(in + 4),
-        .pids_refused = le_get_u32(in + 8),
-        .store = le_get_u32(in + 12),
-        .cpu_ns = le_get_u64(in + 16),
-        .memory_peak = le_get_u64(in + 24),
-        .pids_peak = le_get_u64(in + 32),
-    };
-    return 0;
+    return wire_get(in, len, LEAF_GONE, ret);
 }

@@ -27,6 +27,7 @@
 #define BRIG_CODEC_WIRE_GUEST_SVC_H
 
 #include "base/base.h"
+#include "codec/wire/fields.h"
 #include "codec/wire/frame.h"
 #include "codec/wire/guest_msg.h"
 
@@ -102,42 +103,6 @@ enum svc_type {
  * SVC_REQUEST_MAX.
  */
 int svc_frame_parse(const uint8_t *buf, size_t len, struct frame *ret) MUST_CHECK;
-
-/* A bounded view of bytes. After parsing it points into the caller's buffer. */
-struct svc_bytes {
-    const char *data;
-    uint32_t len;
-};
-
-/* ---- reading and writing fields ------------------------------------------------------------------- */
-
-/*
- * A cursor. Every put or get is safe after a failure: `bad` stays set, a get returns zeroes, and svc_put_done() or
- * svc_done() says at the end whether all was well. When reading, nothing may be left over.
- */
-struct svc_cursor {
-    uint8_t *at, *end;
-    bool bad;
-};
-struct svc_reader {
-    const uint8_t *at, *end;
-    bool bad;
-};
-
-void svc_put_u8(struct svc_cursor *out, uint8_t value);
-void svc_put_u16(struct svc_cursor *out, uint16_t value);
-void svc_put_u32(struct svc_cursor *out, uint32_t value);
-void svc_put_u64(struct svc_cursor *out, uint64_t value);
-void svc_put_bytes(struct svc_cursor *out, struct svc_bytes bytes);     /* A u32 length, then the bytes. */
-void svc_put_raw(struct svc_cursor *out, const void *data, size_t len); /* the bytes alone */
-/* Returns the bytes since begin, or -EMSGSIZE. */
-int svc_put_done(const struct svc_cursor *out, const uint8_t *begin) MUST_CHECK;
-uint8_t svc_get_u8(struct svc_reader *in);
-uint16_t svc_get_u16(struct svc_reader *in);
-uint32_t svc_get_u32(struct svc_reader *in);
-uint64_t svc_get_u64(struct svc_reader *in);
-struct svc_bytes svc_get_bytes(struct svc_reader *in);
-int svc_done(const struct svc_reader *in) MUST_CHECK; /* Returns 0 or -EPROTO. */
 
 /* ---- the messages --------------------------------------------------------------------------------- */
 /* X_put returns the number of bytes or -EMSGSIZE; X_parse returns 0 or -EPROTO. */

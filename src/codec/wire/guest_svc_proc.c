@@ -11,20 +11,49 @@
 #define SIGNAL_FLAGS (SVC_SIGNAL_ALL | SVC_SIGNAL_CHILDREN | SVC_SIGNAL_GROUP)
 #define STREAM_BITS 6u /* 1 and 2 */
 
+/* ---- the fields, in the order of the wire -------------------------------------------------------- */
+
+#define F(member) WIRE_FIELD(svc_proc_start, member)
+static const struct wire_field START[] = {F(proc),   F(flags), F(rows),    F(cols), F(ring),
+                                          F(n_argv), F(n_env), F(workdir), {0}}; /* The strings follow. */
+#undef F
+#define F(member) WIRE_FIELD(svc_proc_started, member)
+static const struct wire_field STARTED[] = {F(pid), F(at_ns), {0}};
+#undef F
+#define F(member) WIRE_FIELD(svc_proc_attach, member)
+static const struct wire_field ATTACH[] = {F(proc), F(streams), F(offset[1]), F(offset[2]), {0}};
+#undef F
+#define F(member) WIRE_FIELD(svc_attached, member)
+static const struct wire_field ATTACHED[] = {F(first[1]), F(first[2]), {0}};
+#undef F
+#define F(member) WIRE_FIELD(svc_proc_exit, member)
+static const struct wire_field EXIT[] = {F(status), F(started_ns),  F(ended_ns),  F(output[1]), F(output[2]),
+                                         F(cpu_ns), F(memory_peak), F(pids_peak), F(oom_kills), F(pids_refused),
+                                         F(leaf),   F(killed),      F(store),     {0}};
+#undef F
+#define F(member) WIRE_FIELD(svc_proc_signal, member)
+static const struct wire_field SIGNAL[] = {F(proc), F(signum), F(flags), {0}};
+#undef F
+#define F(member) WIRE_FIELD(svc_proc_info, member)
+static const struct wire_field INFO[] = {F(proc),       F(pid),       F(flags),     F(running),
+                                         F(started_ns), F(output[1]), F(output[2]), F(oldest[1]),
+                                         F(oldest[2]),  {0}}; /* The exit follows. */
+static const struct wire_field COMMAND[] = {F(command), {0}};
+#undef F
+#define F(member) WIRE_FIELD(svc_shell_result, member)
+static const struct wire_field SHELL_RESULT[] = {F(status), F(ended), F(cwd), {0}};
+#undef F
+#define F(member) WIRE_FIELD(svc_port, member)
+static const struct wire_field PORT[] = {F(port), F(family), F(loopback), F(uid), {0}};
+#undef F
+
 /* ---- PROC_START --------------------------------------------------------------------------------- */
 
 int svc_proc_start_put(uint8_t *out, size_t size, const struct svc_proc_start *msg)
 {
     struct svc_cursor at = {out, out + size, false};
 
-    svc_put_u32(&at, msg->proc);
-    svc_put_u32(&at, msg->flags);
-    svc_put_u16(&at, msg->rows);
-    svc_put_u16(&at, msg->cols);
-    svc_put_u32(&at, msg->ring);
-    svc_put_u32(&at, msg->n_argv);
-    svc_put_u32(&at, msg->n_env);
-    svc_put_bytes(&at, msg->workdir);
+    wire_put_fields(&at, START, msg);
     svc_put_raw(&at, msg->strings, msg->strings_len);
     return svc_put_done(&at, out);
 }
@@ -34,14 +63,7 @@ int svc_proc_start_parse(const uint8_t *in, size_t len, struct svc_proc_start *r
     struct svc_reader at = {in, in + len, false};
     struct svc_proc_start msg = {0};
 
-    msg.proc = svc_get_u32(&at);
-    msg.flags = svc_get_u32(&at);
-    msg.rows = svc_get_u16(&at);
-    msg.cols = svc_get_u16(&at);
-    msg.ring = svc_get_u32(&at);
-    msg.n_argv = svc_get_u32(&at);
-    msg.n_env = svc_get_u32(&at);
-    msg.workdir = svc_get_bytes(&at);
+    wire_get_fields(&at, START, &msg);
     if (at.bad || msg.proc == 0 || (msg.flags & ~PROC_FLAGS) != 0 || msg.ring > RING_MAX)
         return -EPROTO;
     if (msg.workdir.len == 0 || msg.workdir.len >= SVC_PATH_MAX || msg.workdir.data[0] != '/' ||
@@ -58,49 +80,26 @@ int svc_proc_start_parse(const uint8_t *in, size_t len, struct svc_proc_start *r
 
 int svc_proc_started_put(uint8_t *out, size_t size, const struct svc_proc_started *msg)
 {
-    struct svc_cursor at = {out, out + size, false};
-
-    svc_put_u32(&at, msg->pid);
-    svc_put_u64(&at, msg->at_ns);
-    return svc_put_done(&at, out);
+    return wire_put(out, size, STARTED, msg);
 }
 
 int svc_proc_started_parse(const uint8_t *in, size_t len, struct svc_proc_started *ret)
 {
-    struct svc_reader at = {in, in + len, false};
-    struct svc_proc_started msg = {0};
-
-    msg.pid = svc_get_u32(&at);
-    msg.at_ns = svc_get_u64(&at);
-    if (svc_done(&at) != 0)
-        return -EPROTO;
-    *ret = msg;
-    return 0;
+    return wire_get(in, len, STARTED, ret);
 }
 
 /* ---- PROC_ATTACH -------------------------------------------------------------------------------- */
 
 int svc_proc_attach_put(uint8_t *out, size_t size, const struct svc_proc_attach *msg)
 {
-    struct svc_cursor at = {out, out + size, false};
-
-    svc_put_u32(&at, msg->proc);
-    svc_put_u32(&at, msg->streams);
-    svc_put_u64(&at, msg->offset[1]);
-    svc_put_u64(&at, msg->offset[2]);
-    return svc_put_done(&at, out);
+    return wire_put(out, size, ATTACH, msg);
 }
 
 int svc_proc_attach_parse(const uint8_t *in, size_t len, struct svc_proc_attach *ret)
 {
-    struct svc_reader at = {in, in + len, false};
     struct svc_proc_attach msg = {0};
 
-    msg.proc = svc_get_u32(&at);
-    msg.streams = svc_get_u32(&at);
-    msg.offset[1] = svc_get_u64(&at);
-    msg.offset[2] = svc_get_u64(&at);
-    if (svc_done(&at) != 0 || msg.proc == 0 || msg.streams == 0 || (msg.streams & ~STREAM_BITS) != 0)
+    if (wire_get(in, len, ATTACH, &msg) < 0 || msg.proc == 0 || msg.streams == 0 || (msg.streams & ~STREAM_BITS) != 0)
         return -EPROTO;
     *ret = msg;
     return 0;
@@ -108,81 +107,31 @@ int svc_proc_attach_parse(const uint8_t *in, size_t len, struct svc_proc_attach 
 
 int svc_attached_put(uint8_t *out, size_t size, const struct svc_attached *msg)
 {
-    struct svc_cursor at = {out, out + size, false};
-
-    svc_put_u64(&at, msg->first[1]);
-    svc_put_u64(&at, msg->first[2]);
-    return svc_put_done(&at, out);
+    return wire_put(out, size, ATTACHED, msg);
 }
 
 int svc_attached_parse(const uint8_t *in, size_t len, struct svc_attached *ret)
 {
-    struct svc_reader at = {in, in + len, false};
-    struct svc_attached msg = {0};
-
-    msg.first[1] = svc_get_u64(&at);
-    msg.first[2] = svc_get_u64(&at);
-    if (svc_done(&at) != 0)
-        return -EPROTO;
-    *ret = msg;
-    return 0;
+    return wire_get(in, len, ATTACHED, ret);
 }
 
 /* ---- PROC_WAIT, PROC_SIGNAL, PROC_LIST ---------------------------------------------------------- */
 
-static void put_exit(struct svc_cursor *out, const struct svc_proc_exit *msg)
+static bool exit_ok(const struct svc_proc_exit *msg)
 {
-    svc_put_u32(out, msg->status);
-    svc_put_u64(out, msg->started_ns);
-    svc_put_u64(out, msg->ended_ns);
-    svc_put_u64(out, msg->output[1]);
-    svc_put_u64(out, msg->output[2]);
-    svc_put_u64(out, msg->cpu_ns);
-    svc_put_u64(out, msg->memory_peak);
-    svc_put_u64(out, msg->pids_peak);
-    svc_put_u32(out, msg->oom_kills);
-    svc_put_u32(out, msg->pids_refused);
-    svc_put_u32(out, msg->leaf);
-    svc_put_u32(out, msg->killed);
-    svc_put_u32(out, msg->store);
-}
-
-static struct svc_proc_exit get_exit(struct svc_reader *in)
-{
-    struct svc_proc_exit msg = {0};
-
-    msg.status = svc_get_u32(in);
-    msg.started_ns = svc_get_u64(in);
-    msg.ended_ns = svc_get_u64(in);
-    msg.output[1] = svc_get_u64(in);
-    msg.output[2] = svc_get_u64(in);
-    msg.cpu_ns = svc_get_u64(in);
-    msg.memory_peak = svc_get_u64(in);
-    msg.pids_peak = svc_get_u64(in);
-    msg.oom_kills = svc_get_u32(in);
-    msg.pids_refused = svc_get_u32(in);
-    msg.leaf = svc_get_u32(in);
-    msg.killed = svc_get_u32(in);
-    msg.store = svc_get_u32(in);
-    if (msg.status > 0xffff || msg.leaf > 1 || msg.killed > 1 || (msg.store & ~GUEST_STORE_ALL))
-        in->bad = true;
-    return msg;
+    return msg->status <= 0xffff && msg->leaf <= 1 && msg->killed <= 1 && (msg->store & ~GUEST_STORE_ALL) == 0;
 }
 
 int svc_proc_exit_put(uint8_t *out, size_t size, const struct svc_proc_exit *msg)
 {
-    struct svc_cursor at = {out, out + size, false};
-
-    put_exit(&at, msg);
-    return svc_put_done(&at, out);
+    return wire_put(out, size, EXIT, msg);
 }
 
 int svc_proc_exit_parse(const uint8_t *in, size_t len, struct svc_proc_exit *ret)
 {
-    struct svc_reader at = {in, in + len, false};
-    struct svc_proc_exit msg = get_exit(&at);
+    struct svc_proc_exit msg = {0};
 
-    if (svc_done(&at) != 0)
+    if (wire_get(in, len, EXIT, &msg) < 0 || !exit_ok(&msg))
         return -EPROTO;
     *ret = msg;
     return 0;
@@ -190,23 +139,14 @@ int svc_proc_exit_parse(const uint8_t *in, size_t len, struct svc_proc_exit *ret
 
 int svc_proc_signal_put(uint8_t *out, size_t size, const struct svc_proc_signal *msg)
 {
-    struct svc_cursor at = {out, out + size, false};
-
-    svc_put_u32(&at, msg->proc);
-    svc_put_u32(&at, msg->signum);
-    svc_put_u32(&at, msg->flags);
-    return svc_put_done(&at, out);
+    return wire_put(out, size, SIGNAL, msg);
 }
 
 int svc_proc_signal_parse(const uint8_t *in, size_t len, struct svc_proc_signal *ret)
 {
-    struct svc_reader at = {in, in + len, false};
     struct svc_proc_signal msg = {0};
 
-    msg.proc = svc_get_u32(&at);
-    msg.signum = svc_get_u32(&at);
-    msg.flags = svc_get_u32(&at);
-    if (svc_done(&at) != 0 || msg.proc == 0 || msg.signum == 0 || msg.signum > SIGNAL_MAX)
+    if (wire_get(in, len, SIGNAL, &msg) < 0 || msg.proc == 0 || msg.signum == 0 || msg.signum > SIGNAL_MAX)
         return -EPROTO;
     /* At most one of them: whom a signal goes to is one question. */
     if ((msg.flags & ~SIGNAL_FLAGS) != 0 || (msg.flags & (msg.flags - 1)) != 0)
@@ -221,17 +161,9 @@ int svc_proc_info_put(uint8_t *out, size_t size, const struct svc_proc_info *msg
 
     if (msg->command.len > COMMAND_MAX)
         return -EMSGSIZE;
-    svc_put_u32(&at, msg->proc);
-    svc_put_u32(&at, msg->pid);
-    svc_put_u32(&at, msg->flags);
-    svc_put_u32(&at, msg->running);
-    svc_put_u64(&at, msg->started_ns);
-    svc_put_u64(&at, msg->output[1]);
-    svc_put_u64(&at, msg->output[2]);
-    svc_put_u64(&at, msg->oldest[1]);
-    svc_put_u64(&at, msg->oldest[2]);
-    put_exit(&at, &msg->exit);
-    svc_put_bytes(&at, msg->command);
+    wire_put_fields(&at, INFO, msg);
+    wire_put_fields(&at, EXIT, &msg->exit);
+    wire_put_fields(&at, COMMAND, msg);
     return svc_put_done(&at, out);
 }
 
@@ -240,18 +172,10 @@ int svc_proc_info_parse(const uint8_t *in, size_t len, struct svc_proc_info *ret
     struct svc_reader at = {in, in + len, false};
     struct svc_proc_info msg = {0};
 
-    msg.proc = svc_get_u32(&at);
-    msg.pid = svc_get_u32(&at);
-    msg.flags = svc_get_u32(&at);
-    msg.running = svc_get_u32(&at);
-    msg.started_ns = svc_get_u64(&at);
-    msg.output[1] = svc_get_u64(&at);
-    msg.output[2] = svc_get_u64(&at);
-    msg.oldest[1] = svc_get_u64(&at);
-    msg.oldest[2] = svc_get_u64(&at);
-    msg.exit = get_exit(&at);
-    msg.command = svc_get_bytes(&at);
-    if (svc_done(&at) != 0 || msg.proc == 0 || (msg.flags & ~PROC_FLAGS) != 0 || msg.running > 1)
+    wire_get_fields(&at, INFO, &msg);
+    wire_get_fields(&at, EXIT, &msg.exit);
+    wire_get_fields(&at, COMMAND, &msg);
+    if (svc_done(&at) < 0 || !exit_ok(&msg.exit) || msg.proc == 0 || (msg.flags & ~PROC_FLAGS) != 0 || msg.running > 1)
         return -EPROTO;
     if (msg.oldest[1] > msg.output[1] || msg.oldest[2] > msg.output[2] || msg.command.len > COMMAND_MAX ||
         memchr(msg.command.data, '\0', msg.command.len))
@@ -264,23 +188,14 @@ int svc_proc_info_parse(const uint8_t *in, size_t len, struct svc_proc_info *ret
 
 int svc_shell_result_put(uint8_t *out, size_t size, const struct svc_shell_result *msg)
 {
-    struct svc_cursor at = {out, out + size, false};
-
-    svc_put_u32(&at, msg->status);
-    svc_put_u32(&at, msg->ended);
-    svc_put_bytes(&at, msg->cwd);
-    return svc_put_done(&at, out);
+    return wire_put(out, size, SHELL_RESULT, msg);
 }
 
 int svc_shell_result_parse(const uint8_t *in, size_t len, struct svc_shell_result *ret)
 {
-    struct svc_reader at = {in, in + len, false};
     struct svc_shell_result msg = {0};
 
-    msg.status = svc_get_u32(&at);
-    msg.ended = svc_get_u32(&at);
-    msg.cwd = svc_get_bytes(&at);
-    if (svc_done(&at) != 0 || msg.ended > 1 || msg.status > (msg.ended ? 0xffffu : 255u))
+    if (wire_get(in, len, SHELL_RESULT, &msg) < 0 || msg.ended > 1 || msg.status > (msg.ended ? 0xffffu : 255u))
         return -EPROTO;
     if (msg.cwd.len > SVC_PATH_MAX || memchr(msg.cwd.data, '\0', msg.cwd.len) || (msg.ended && msg.cwd.len != 0))
         return -EPROTO;
@@ -290,25 +205,14 @@ int svc_shell_result_parse(const uint8_t *in, size_t len, struct svc_shell_resul
 
 int svc_port_put(uint8_t *out, size_t size, const struct svc_port *msg)
 {
-    struct svc_cursor at = {out, out + size, false};
-
-    svc_put_u16(&at, msg->port);
-    svc_put_u8(&at, msg->family);
-    svc_put_u8(&at, msg->loopback);
-    svc_put_u32(&at, msg->uid);
-    return svc_put_done(&at, out);
+    return wire_put(out, size, PORT, msg);
 }
 
 int svc_port_parse(const uint8_t *in, size_t len, struct svc_port *ret)
 {
-    struct svc_reader at = {in, in + len, false};
     struct svc_port msg = {0};
 
-    msg.port = svc_get_u16(&at);
-    msg.family = svc_get_u8(&at);
-    msg.loopback = svc_get_u8(&at);
-    msg.uid = svc_get_u32(&at);
-    if (svc_done(&at) != 0 || msg.port == 0 || (msg.family != 4 && msg.family != 6) || msg.loopback > 1)
+    if (wire_get(in, len, PORT, &msg) < 0 || msg.port == 0 || (msg.family != 4 && msg.family != 6) || msg.loopback > 1)
         return -EPROTO;
     *ret = msg;
     return 0;
