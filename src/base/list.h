@@ -26,7 +26,10 @@
     } while (0)
 
 /* Puts item at the end. */
-#define list_append(first, last, item)                      \
+#define list_append(first, last, item) list_append_by(first, last, item, next, prev)
+
+/* The same for a thing that is in several lists: its links have other names there. */
+#define list_append_by(first, last, item, next, prev)       \
     do {                                                    \
         __typeof__(first) first_ = (first), last_ = (last); \
         __typeof__(*first_) item_ = (item);                 \
@@ -40,7 +43,9 @@
  * Takes item out of a list that has a last. Its own links stay as they were: one who walks the list and has kept the
  * item alive goes on from it.
  */
-#define list_take(first, last, item)                                \
+#define list_take(first, last, item) list_take_by(first, last, item, next, prev)
+
+#define list_take_by(first, last, item, next, prev)                 \
     do {                                                            \
         __typeof__(first) first_ = (first), last_ = (last);         \
         __typeof__(*first_) item_ = (item);                         \

@@ -6,6 +6,8 @@
  */
 #include "base/parse.h"
 
+#include "base/ascii.h"
+
 #define FRACTION_DIGITS 6u
 #define FRACTION_UNIT UINT64_C(1000000)
 
@@ -17,23 +19,13 @@ struct decimal {
     const char *rest; /* first character after the number */
 };
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
 static int decimal_parse(const char *text, struct decimal *ret)
 {
     struct decimal d = {0};
 
-    if (!text || !is_digit(*text))
+    if (!text || !ascii_is_digit(*text))
         return -EINVAL;
-    for (; is_digit(*text); text++) {
+    for (; ascii_is_digit(*text); text++) {
         if (__builtin_mul_overflow(d.whole, 10, &d.whole) ||
             __builtin_add_overflow(d.whole, (uint64_t)(*text - '0'), &d.whole))
             d.overflow = true;
@@ -41,7 +33,7 @@ static int decimal_parse(const char *text, struct decimal *ret)
     if (*text == '.') {
         unsigned digits = 0;
         uint64_t unit = FRACTION_UNIT;
-        for (text++; is_digit(*text); text++, digits++) {
+        for (text++; ascii_is_digit(*text); text++, digits++) {
             if (digits == FRACTION_DIGITS)
                 return -EINVAL;
             unit /= 10;
@@ -121,13 +113,13 @@ static uint64_t size_scale(const char *suffix)
 
     if (*suffix == '\0')
         return 1;
-    letter = strchr(letters, lower(*suffix));
+    letter = strchr(letters, ascii_lower(*suffix));
     if (!letter)
         return 0;
     suffix++;
-    if (lower(*suffix) == 'i' && lower(suffix[1]) == 'b')
+    if (ascii_lower(*suffix) == 'i' && ascii_lower(suffix[1]) == 'b')
         suffix += 2;
-    else if (lower(*suffix) == 'b')
+    else if (ascii_lower(*suffix) == 'b')
         suffix++;
     return *suffix == '\0' ? UINT64_C(1) << 10 * (letter - letters + 1) : 0;
 }

@@ -61,3 +61,12 @@ uint32_t str_hash(const char *a, const char *b)
         hash = (hash ^ (unsigned char)*b) * 16777619u;
     return hash ^ hash >> 16;
 }
+
+uint64_t str_hash_seeded(uint64_t seed, const char *text)
+{
+    do {
+        seed = (seed ^ (unsigned char)*text) * UINT64_C(0x9e3779b97f4a7c15);
+        seed ^= seed >> 29;
+    } while (*text++);
+    return seed;
+}

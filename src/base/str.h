@@ -37,5 +37,7 @@ static inline bool str_starts(const char *text, const char *prefix)
  * collide, so a table for names from outside needs a seed (table.h).
  */
 uint32_t str_hash(const char *a, const char *b);
+/* The same for names from outside: the seed is random, or the hash of a text that comes before this one. */
+uint64_t str_hash_seeded(uint64_t seed, const char *text);
 
 #endif

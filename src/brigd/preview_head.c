@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/ascii.h"
 #include "base/str.h"
 #include "codec/http/http_chars.h"
 #include "records/accounts.h"
@@ -72,7 +73,7 @@ static bool is_token(const char *at, size_t len)
     while (i < len && at[i] != '=') {
         int c = (unsigned char)at[i++];
         if (c == '%' && len - i >= 2) { /* the codec has checked the digits */
-            c = http_hex(at[i]) << 4 | http_hex(at[i + 1]);
+            c = ascii_hex(at[i]) << 4 | ascii_hex(at[i + 1]);
             i += 2;
         }
         if (matched >= sizeof name - 1 || c != name[matched++])

@@ -6,6 +6,7 @@
  */
 #include "config/config_keys.h"
 
+#include "base/ascii.h"
 #include "base/str.h"
 
 #define KIB UINT64_C(1024)
@@ -54,11 +55,11 @@ const struct config_key config_keys[] = {
      .help = "Host names accepted beside localhost, loopback, the address and the domain"},
     {"server", "allowed_origins", CONFIG_TEXT, AT(allowed_origins), .fallback = "", .rule = config_rule_origins, LIVE,
      .help = "web origins that may call, such as https://ui.example"},
-    {"server", "log_level", CONFIG_TEXT, AT(log_level), .fallback = "info", .rule = config_rule_level, LIVE,
+    {"server", "log_level", CONFIG_TEXT, AT(log_level), .fallback = "info", .words = "debug info warn error", LIVE,
      .help = "debug, info, warn or error"},
     {"server", "log_file", CONFIG_TEXT, AT(log_file), .fallback = "", .rule = config_rule_file, LIVE,
      .help = "path; empty: stderr; reopened on SIGUSR1"},
-    {"server", "log_format", CONFIG_TEXT, AT(log_format), .fallback = "json", .rule = config_rule_format, LIVE,
+    {"server", "log_format", CONFIG_TEXT, AT(log_format), .fallback = "json", .words = "json text", LIVE,
      .help = "json or text"},
     {"server", "otlp_endpoint", CONFIG_TEXT, AT(otlp_endpoint), .fallback = "", .rule = config_rule_otlp,
      .help = "http://ADDRESS:PORT of an OpenTelemetry collector (OTLP/HTTP); empty: no traces"},
@@ -66,7 +67,7 @@ const struct config_key config_keys[] = {
      .help = "label metrics with sandbox ids"},
     {"server", "drain_timeout", CONFIG_MS, AT(drain_timeout), .fallback = "10s", .min = 1, .max = 3600 * 1000,
      .zero = true, LIVE, .help = "time for answers under way when stopping"},
-    {"server", "on_shutdown", CONFIG_TEXT, AT(on_shutdown), .fallback = "kill", .rule = config_rule_shutdown,
+    {"server", "on_shutdown", CONFIG_TEXT, AT(on_shutdown), .fallback = "kill", .words = "kill keep",
      .help = "sandboxes when stopping: kill, or keep for the next start"},
 
     /* ---- [store] ---- */
@@ -177,7 +178,7 @@ const struct config_key config_keys[] = {
      .help = "wall clock of a run that says nothing else"},
     {"tools", "max_timeout", CONFIG_MS, AT(tools_max_timeout), .fallback = "1h", .min = 1, .max = MAX_MS, LIVE,
      .help = "and the most a run can ask for"},
-    {"tools", "default", CONFIG_TEXT, AT(tools_default), .fallback = "allow", .rule = config_rule_default, LIVE,
+    {"tools", "default", CONFIG_TEXT, AT(tools_default), .fallback = "allow", .words = "allow deny", LIVE,
      .help = "allow or deny: tools that no list of an organisation or key names"},
     {"tools", "pass_tool_env", CONFIG_BOOL, AT(tools_pass_env), .fallback = "false",
      .help = "TOOL_* of the daemon's environment reaches every run"},
@@ -203,7 +204,7 @@ const struct config_key config_keys[] = {
      .help = "directory of wheels that pip takes instead of an index"},
     {"tools", "npm_registry", CONFIG_TEXT, AT(tools_npm_registry), .fallback = "", .rule = config_rule_url,
      .help = "URL of the registry; empty: npm's own setting"},
-    {"tools", "fallback", CONFIG_TEXT, AT(tools_fallback), .fallback = "auto", .rule = config_rule_fallback, LIVE,
+    {"tools", "fallback", CONFIG_TEXT, AT(tools_fallback), .fallback = "auto", .words = "auto none", LIVE,
      .help = "auto or none: whether another provider may take a run"},
     {"tools", "approval_timeout", CONFIG_MS, AT(tools_approval_timeout), .fallback = "5m", .min = 100, .max = MAX_MS,
      LIVE, .help = "a run waits so long for a yes"},
@@ -245,8 +246,8 @@ const struct config_key config_keys[] = {
     /* ---- [gate]: brig-egress ---- */
     {"gate", "resolvers", CONFIG_TEXT, AT(gate_resolvers), .fallback = "", .rule = config_rule_resolvers, .list = true,
      .help = "name servers, ADDRESS[:PORT] each, instead of those of /etc/resolv.conf"},
-    {"gate", "private_ranges", CONFIG_TEXT, AT(gate_private_ranges), .fallback = "socket",
-     .rule = config_rule_private_ranges, LIVE,
+    {"gate", "private_ranges", CONFIG_TEXT, AT(gate_private_ranges), .fallback = "socket", .words = "socket admin all",
+     LIVE,
      .help = "who may write policies that allow private ranges: socket (its administrator only), admin or all keys"},
     {"gate", "user_connections", CONFIG_COUNT, AT(gate_user_connections), .fallback = "1024", .min = 1, .max = 65536,
      LIVE, .help = "open connections of one sandbox that a key which is not an administrator's may ask for"},
@@ -350,7 +351,7 @@ int config_find_env(const char *name, size_t len)
         for (size_t i = rest; i < len; i++) {
             if (name[i] >= 'a' && name[i] <= 'z')
                 return -1;
-            key[i - rest] = name[i] >= 'A' && name[i] <= 'Z' ? (char)(name[i] - 'A' + 'a') : name[i];
+            key[i - rest] = ascii_lower(name[i]);
         }
         key[len - rest] = '\0';
         return config_find(section, key);

@@ -24,6 +24,7 @@ struct config_key {
     const char *fallback;                  /* The default, as people write it. */
     uint64_t min, max;                     /* In the unit in which the value is kept. */
     bool zero;                             /* 0 is allowed too; it means none, or the default. */
+    const char *words;                     /* CONFIG_TEXT: the texts that it may be, with blanks between them. */
     const char *(*rule)(const char *text); /* CONFIG_TEXT: returns NULL, or the rule that the text breaks. */
     const char *alias_section, *alias;     /* Another name of the key in a file. */
     /* Variables beside BRIG_<SECTION>_<KEY>, with blanks between them. Among those that do not begin with BRIG_ the
@@ -69,11 +70,7 @@ const char *config_rule_domain(const char *text);
 const char *config_rule_file(const char *text);
 const char *config_rule_hosts(const char *text);
 const char *config_rule_origins(const char *text);
-const char *config_rule_level(const char *text);
-const char *config_rule_format(const char *text);
-const char *config_rule_private_ranges(const char *text);
 const char *config_rule_otlp(const char *text);
-const char *config_rule_shutdown(const char *text);
 const char *config_rule_database(const char *text);
 const char *config_rule_image(const char *text);
 const char *config_rule_work_dir(const char *text);
@@ -83,8 +80,6 @@ const char *config_rule_command(const char *text);
 const char *config_rule_network(const char *text);
 const char *config_rule_resolvers(const char *text);
 const char *config_rule_venv(const char *text);
-const char *config_rule_default(const char *text);
-const char *config_rule_fallback(const char *text);
 const char *config_rule_url(const char *text);
 const char *config_rule_dirs(const char *text);
 bool config_is_loopback(const char *listen);

@@ -11,14 +11,6 @@
 #include "base/str.h"
 #include "config/config_keys.h"
 
-static bool is_one_of(const char *text, const char *const *words, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (str_eq(text, words[i]))
-            return true;
-    return false;
-}
-
 /* "host:port" into its parts; an IPv6 address stands in brackets, which are not copied. */
 static bool split_listen(const char *text, char host[64], uint64_t *port)
 {
@@ -177,30 +169,6 @@ const char *config_rule_origins(const char *text)
                                       : "must be origins with blanks between them, such as https://ui.example:8443";
 }
 
-const char *config_rule_level(const char *text)
-{
-    static const char *const words[] = {"debug", "info", "warn", "error"};
-    return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be debug, info, warn or error";
-}
-
-const char *config_rule_format(const char *text)
-{
-    static const char *const words[] = {"json", "text"};
-    return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be json or text";
-}
-
-const char *config_rule_shutdown(const char *text)
-{
-    return str_eq(text, "kill") || str_eq(text, "keep") ? NULL : "must be kill or keep";
-}
-
-const char *config_rule_private_ranges(const char *text)
-{
-    static const char *const words[] = {"socket", "admin", "all"};
-
-    return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be socket, admin or all";
-}
-
 /* An address: the daemon that connects to it looks no names up. */
 const char *config_rule_otlp(const char *text)
 {
@@ -351,16 +319,6 @@ const char *config_rule_venv(const char *text)
     if (len > 127 || strspn(text, letters) != len || text[0] == '.' || text[0] == '-')
         return "must be letters, digits, `_`, `.` and `-`, or empty";
     return NULL;
-}
-
-const char *config_rule_default(const char *text)
-{
-    return str_eq(text, "allow") || str_eq(text, "deny") ? NULL : "must be allow or deny";
-}
-
-const char *config_rule_fallback(const char *text)
-{
-    return str_eq(text, "auto") || str_eq(text, "none") ? NULL : "must be auto or none";
 }
 
 const char *config_rule_url(const char *text)

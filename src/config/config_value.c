@@ -107,6 +107,32 @@ bool config_same(const struct config *a, const struct config *b, const struct co
     return *(const uint64_t *)x == *(const uint64_t *)y;
 }
 
+/* "debug info error" becomes "must be debug, info or error". */
+static void put_words(const char *words, char *out, size_t size)
+{
+    size_t len = 0;
+
+    for (const char *before = "must be "; *words;) {
+        size_t n = strcspn(words, " "), gap = strspn(words + n, " ");
+        int r = str_format(out + len, size - len, "%s%.*s", before, (int)n, words);
+        len += r > 0 ? (size_t)r : 0;
+        words += n + gap;
+        before = strchr(words, ' ') ? ", " : " or ";
+    }
+}
+
+static bool is_word(const char *text, const char *words)
+{
+    size_t len = strlen(text);
+
+    for (size_t n; *words; words += n + strspn(words + n, " ")) {
+        n = strcspn(words, " ");
+        if (n == len && memcmp(words, text, n) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void rule_of(const struct config_key *key, char *out, size_t size)
 {
     static const char *const kinds[] = {
@@ -118,6 +144,10 @@ static void rule_of(const struct config_key *key, char *out, size_t size)
     };
     char least[32], most[32];
 
+    if (key->words) {
+        put_words(key->words, out, size);
+        return;
+    }
     if (key->type == CONFIG_TEXT || key->type == CONFIG_BOOL) {
         (void)!str_copy(out, size,
                         key->type == CONFIG_BOOL ? "must be true or false"
@@ -183,7 +213,7 @@ static int set_text(struct config *config, const struct config_key *key, const c
     for (const unsigned char *p = (const unsigned char *)text; plain && *p; p++)
         plain = *p >= 0x20 && *p != 0x7f;
     const char *rule = plain && key->rule ? key->rule(text) : NULL;
-    if (!plain || rule)
+    if (!plain || rule || (key->words && !is_word(text, key->words)))
         return refuse(key, where, text, rule, err);
     if (str_eq(key->key, "image")) {
         int r = replace(&config->image_asked, text, err);

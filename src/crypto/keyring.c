@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/ascii.h"
 #include "base/base64.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -134,7 +135,7 @@ static bool id_ok(const char *id, size_t len)
         return false;
     for (size_t i = 0; i < len; i++) {
         const char c = id[i];
-        if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (c && strchr(more, c))))
+        if (!(ascii_is_alnum(c) || (c && strchr(more, c))))
             return false;
     }
     return true;
@@ -142,33 +143,11 @@ static bool id_ok(const char *id, size_t len)
 
 int crypto_unbase64(const char *text, size_t len, void *out, size_t size, size_t *ret_len)
 {
-    uint8_t *to = out;
-    uint32_t bits = 0;
-    unsigned n_bits = 0;
-    size_t at = 0;
+    ssize_t n = base64_decode(text, base64_unpadded(text, len), NULL, out, size);
 
-    if (len % 4 == 0)
-        for (int padding = 0; padding < 2 && len > 0 && text[len - 1] == '='; padding++)
-            len--;
-    if (len % 4 == 1)
-        return -EINVAL;
-    for (size_t i = 0; i < len; i++) {
-        int digit = base64_value_any(text[i]);
-        if (digit < 0)
-            return -EINVAL;
-        bits = bits << 6 | (uint32_t)digit;
-        n_bits += 6;
-        if (n_bits < 8)
-            continue;
-        n_bits -= 8;
-        if (at == size)
-            return -EMSGSIZE;
-        to[at++] = (uint8_t)(bits >> n_bits);
-        bits &= (1u << n_bits) - 1;
-    }
-    if (bits) /* one value has one spelling */
-        return -EINVAL;
-    *ret_len = at;
+    if (n < 0)
+        return (int)n;
+    *ret_len = (size_t)n;
     return 0;
 }
 
@@ -184,7 +163,7 @@ static int unhex_key(const char *text, uint8_t out[KEY_SIZE])
     char lower[2 * KEY_SIZE];
 
     for (size_t i = 0; i < sizeof lower; i++)
-        lower[i] = text[i] >= 'A' && text[i] <= 'F' ? (char)(text[i] - 'A' + 'a') : text[i];
+        lower[i] = ascii_lower(text[i]);
     int r = crypto_unhex(lower, sizeof lower, out, KEY_SIZE);
     crypto_wipe(lower, sizeof lower);
     return r;

@@ -29,11 +29,6 @@ int legacy_derive(const char *password, const uint8_t salt[LEGACY_SALT], uint8_t
                : -EIO;
 }
 
-static bool is_letter(char c)
-{
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '/';
-}
-
 /* Python's lax b64decode(): others than the alphabet's are skipped, and the padding must be right. How many bytes, or
  * -1. */
 static ptrdiff_t lax_length(const char *text, size_t len)
@@ -46,7 +41,7 @@ static ptrdiff_t lax_length(const char *text, size_t len)
         if (text[i] == '=') {
             if (n % 4 >= 2 && n % 4 + ++pads >= 4) /* the end: what follows is not looked at */
                 return (ptrdiff_t)(n / 4 * 3 + n % 4 - 1);
-        } else if (is_letter(text[i])) {
+        } else if (base64_value(text[i], "+/") >= 0) {
             n++;
             pads = 0;
         }

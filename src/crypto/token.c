@@ -64,21 +64,10 @@ int crypto_token_make(const uint8_t key[32], const char *purpose, const char *su
 static int read_expiry(const char *token, size_t len, int64_t *ret)
 {
     char payload[SUBJECT_MAX + 32];
-    size_t n = 0;
-    uint32_t bits = 0;
-    unsigned have = 0;
+    ssize_t n = base64_decode(token, len, "-_", payload, sizeof(payload) - 1);
 
-    for (size_t i = 0; i < len; i++) {
-        int value = base64_value(token[i], "-_");
-        if (value < 0 || n + 1 >= sizeof(payload))
-            return -EBADMSG;
-        bits = bits << 6 | (uint32_t)value;
-        have += 6;
-        if (have >= 8) {
-            have -= 8;
-            payload[n++] = (char)(bits >> have & 0xff);
-        }
-    }
+    if (n < 0)
+        return -EBADMSG;
     payload[n] = '\0';
     const char *dot = strrchr(payload, '.');
     int64_t value = 0;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/ascii.h"
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
@@ -18,24 +19,14 @@
 
 #define DEFAULT_PORT 443u
 
-static bool is_letter(char c)
-{
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-}
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 bool secret_name_ok(const char *name)
 {
     size_t len = strnlen(name, SECRET_NAME_MAX);
 
-    if (len == 0 || len == SECRET_NAME_MAX || !(is_letter(name[0]) || name[0] == '_'))
+    if (len == 0 || len == SECRET_NAME_MAX || !(ascii_is_letter(name[0]) || name[0] == '_'))
         return false;
     for (size_t i = 1; i < len; i++)
-        if (!is_letter(name[i]) && !is_digit(name[i]) && name[i] != '_' && name[i] != '.' && name[i] != '-')
+        if (!ascii_is_alnum(name[i]) && name[i] != '_' && name[i] != '.' && name[i] != '-')
             return false;
     return true;
 }
@@ -116,7 +107,7 @@ static bool is_framing(const char *field)
 static bool all_of(const char *text, const char *more)
 {
     for (const char *at = text; *at; at++)
-        if (!is_letter(*at) && !is_digit(*at) && !strchr(more, *at))
+        if (!ascii_is_letter(*at) && !ascii_is_digit(*at) && !strchr(more, *at))
             return false;
     return true;
 }

@@ -6,16 +6,9 @@
  * rule with paths does. Every other path is percent-decoded exactly once and compared by whole segments; the case of
  * letters counts.
  */
+#include "base/ascii.h"
 #include "base/base.h"
 #include "gate/policy_priv.h"
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    char low = (char)(c | 0x20);
-    return low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
-}
 
 /* "", ".", "..", also with parameters ("..;x=1"): what some server takes for another place. */
 static bool odd_segment(const char *segment, size_t len, bool last)
@@ -31,7 +24,7 @@ static bool odd_segment(const char *segment, size_t len, bool last)
 /* What decoding again would turn into '.', '/', '\' or '%'. */
 static bool escaped_again(const char *at)
 {
-    int high = hex_digit(at[1]), low = high < 0 ? -1 : hex_digit(at[2]);
+    int high = ascii_hex(at[1]), low = high < 0 ? -1 : ascii_hex(at[2]);
     int byte = low < 0 ? 'x' : high << 4 | low;
 
     return byte == '.' || byte == '/' || byte == '\\' || byte == '%' || byte == '\0';
@@ -64,7 +57,7 @@ int policy_path_decode(const char *path, char *out, size_t size)
     for (const char *at = path; *at; at++) {
         char c = *at;
         if (c == '%') {
-            int high = hex_digit(at[1]), low = high < 0 ? -1 : hex_digit(at[2]);
+            int high = ascii_hex(at[1]), low = high < 0 ? -1 : ascii_hex(at[2]);
             if (low < 0)
                 return -EINVAL;
             c = (char)(high << 4 | low);

@@ -24,6 +24,7 @@
 
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "crypto/crypto.h"
@@ -120,8 +121,7 @@ enum form { FORM_PERCENT, FORM_PERCENT_LOWER, FORM_HEX, FORM_HEX_UPPER, FORM_JSO
 
 static bool is_unreserved(unsigned char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c != '\0' && strchr("-_.~", c));
+    return ascii_is_alnum((char)c) || (c != '\0' && strchr("-_.~", c));
 }
 
 static size_t put_hex(char *out, const char *before, unsigned char c, bool upper)

@@ -7,6 +7,8 @@
  */
 #include "codec/dns/dns.h"
 
+#include "base/ascii.h"
+
 #define HEADER 12u
 #define EDE_OPTION 15u /* RFC 8914 */
 
@@ -168,10 +170,8 @@ int dns_name_canonical(const char *text, size_t len, char out[DNS_NAME_MAX])
     if (len == 0 || len >= DNS_NAME_MAX)
         return -EINVAL;
     for (size_t i = 0; i < len; i++) {
-        char c = text[i];
-        if (c >= 'A' && c <= 'Z')
-            c = (char)(c - 'A' + 'a');
-        bool plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+        char c = ascii_lower(text[i]);
+        bool plain = ascii_is_alnum(c) || c == '-' || c == '_';
         label = c == '.' ? 0 : label + 1;
         if ((!plain && c != '.') || label > 63 || (c == '.' && (i == 0 || text[i - 1] == '.'))) {
             out[0] = '\0';

@@ -9,6 +9,7 @@
  */
 #include "codec/dns/dns.h"
 
+#include "base/ascii.h"
 #include "base/str.h"
 
 #define HEADER 12u
@@ -40,9 +41,8 @@ static uint32_t u32_at(const uint8_t *p)
 
 static bool name_byte(char *c)
 {
-    if (*c >= 'A' && *c <= 'Z')
-        *c = (char)(*c - 'A' + 'a');
-    return (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '-' || *c == '_';
+    *c = ascii_lower(*c);
+    return ascii_is_alnum(*c) || *c == '-' || *c == '_';
 }
 
 /* One label of len bytes at label, behind those that out has. false: it does not fit, or has a byte that no name here

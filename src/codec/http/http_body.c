@@ -9,6 +9,7 @@
  */
 #include "codec/http/http.h"
 
+#include "base/ascii.h"
 #include "codec/http/http_chars.h"
 
 #define SIZE_DIGITS_MAX 16u
@@ -30,7 +31,7 @@ void http_body_init(struct http_body_reader *reader, const struct http_head *hea
 
 static enum state size_byte(struct http_body_reader *reader, char c)
 {
-    int digit = http_hex(c);
+    int digit = ascii_hex(c);
 
     if (digit >= 0) {
         if (++reader->digits > SIZE_DIGITS_MAX)

@@ -18,18 +18,4 @@ static inline bool http_is(char c, unsigned class)
     return (http_chars[(uint8_t)c] & class) != 0;
 }
 
-static inline char http_lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
-}
-
-/* Returns the value of a hexadecimal digit, or -1. */
-static inline int http_hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = http_lower(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 #endif

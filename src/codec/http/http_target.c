@@ -8,6 +8,7 @@
 
 #include <strings.h>
 
+#include "base/ascii.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "codec/http/http_chars.h"
@@ -19,8 +20,8 @@ static ssize_t decode(char *text, bool plus_is_space)
 
     for (const char *p = text; *p; p++) {
         if (*p == '%') {
-            int high = http_hex(p[1]);
-            int low = high >= 0 ? http_hex(p[2]) : -1;
+            int high = ascii_hex(p[1]);
+            int low = high >= 0 ? ascii_hex(p[2]) : -1;
             if (low < 0 || (high == 0 && low == 0))
                 return -1;
             *out++ = (char)(high << 4 | low);

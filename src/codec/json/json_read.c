@@ -21,6 +21,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -67,15 +68,10 @@ static int hex4(const char *at, size_t left, uint32_t *ret)
     if (left < 4)
         return -EINVAL;
     for (unsigned i = 0; i < 4; i++) {
-        unsigned char c = (unsigned char)at[i];
-        uint32_t digit;
-        if (c >= '0' && c <= '9')
-            digit = c - '0';
-        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-            digit = (c | 0x20u) - 'a' + 10;
-        else
+        int digit = ascii_hex(at[i]);
+        if (digit < 0)
             return -EINVAL;
-        value = value << 4 | digit;
+        value = value << 4 | (uint32_t)digit;
     }
     *ret = value;
     return 0;
@@ -179,7 +175,7 @@ static int read_string(struct reader *reader, bool is_key, const char **ret, siz
 static size_t digits(const struct reader *reader)
 {
     size_t n = 0;
-    while (reader->at + n < reader->len && reader->text[reader->at + n] >= '0' && reader->text[reader->at + n] <= '9')
+    while (reader->at + n < reader->len && ascii_is_digit(reader->text[reader->at + n]))
         n++;
     return n;
 }

@@ -51,6 +51,11 @@ struct json_doc; /* It owns all values and strings. */
  */
 int json_read(const char *text, size_t len, size_t max_values, struct json_doc **ret, struct brig_err *err) MUST_CHECK;
 void json_doc_free(struct json_doc *doc); /* Wipes the memory, because it may have held secrets. doc may be NULL. */
+#define AUTO_JSON __attribute__((cleanup(json_doc_done)))
+static inline void json_doc_done(struct json_doc **doc)
+{
+    json_doc_free(*doc);
+}
 /* The same into an arena: the values live as long as it does. */
 struct arena;
 int json_read_in(struct arena *arena, const char *text, size_t len, size_t max_values, const struct json_value **ret,
@@ -58,5 +63,11 @@ int json_read_in(struct arena *arena, const char *text, size_t len, size_t max_v
 const struct json_value *json_root(const struct json_doc *doc);
 /* Returns the member, or NULL if it is missing, or if the value is NULL or no object. */
 const struct json_value *json_get(const struct json_value *object, const char *key);
+/* json_get.c: the member if it has this type; a text is a string without a NUL in it. */
+const char *json_get_text(const struct json_value *object, const char *key, const char *otherwise);
+bool json_get_is(const struct json_value *object, const char *key, const char *text);      /* Is it this text? */
+uint64_t json_get_u64(const struct json_value *object, const char *key);                   /* else 0 */
+bool json_get_bool(const struct json_value *object, const char *key);                      /* else false */
+const struct json_value *json_get_items(const struct json_value *object, const char *key); /* The first of an array. */
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "codec/schema/jsonschema_priv.h"
 
+#include "base/ascii.h"
 #include "base/str.h"
 
 struct text {
@@ -37,7 +38,7 @@ static bool digits(struct text *text)
 {
     const char *from = text->at;
 
-    while (text->at < text->end && *text->at >= '0' && *text->at <= '9')
+    while (text->at < text->end && ascii_is_digit(*text->at))
         text->at++;
     return text->at > from;
 }
@@ -103,7 +104,7 @@ static bool units(struct text *text, const char *names)
 {
     const char *last = NULL;
 
-    while (text->at < text->end && *text->at >= '0' && *text->at <= '9') {
+    while (text->at < text->end && ascii_is_digit(*text->at)) {
         if (!digits(text) || text->at == text->end)
             return false;
         const char *unit = strchr(names, *text->at);
@@ -138,9 +139,8 @@ static bool format_uuid(const char *at, size_t len)
     if (len != 36)
         return false;
     for (size_t i = 0; i < len; i++) {
-        bool dash = i == 8 || i == 13 || i == 18 || i == 23,
-             hex = (at[i] >= '0' && at[i] <= '9') || ((at[i] | 0x20) >= 'a' && (at[i] | 0x20) <= 'f');
-        if (dash ? at[i] != '-' : !hex)
+        bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+        if (dash ? at[i] != '-' : ascii_hex(at[i]) < 0)
             return false;
     }
     return true;

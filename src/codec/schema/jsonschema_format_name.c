@@ -8,15 +8,11 @@
 #include <arpa/inet.h>
 #include <idn2.h>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
 
 #define MAX_NAME 253u
 #define MAX_LABEL 63u
-
-static bool is_alnum(char c)
-{
-    return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
-}
 
 bool format_ipv4(const char *text, size_t len)
 {
@@ -25,7 +21,7 @@ bool format_ipv4(const char *text, size_t len)
     for (size_t i = 0; i < len; parts++) {
         unsigned value = 0;
         size_t n = 0;
-        for (; i + n < len && text[i + n] >= '0' && text[i + n] <= '9' && n < 4; n++)
+        for (; i + n < len && ascii_is_digit(text[i + n]) && n < 4; n++)
             value = value * 10 + (unsigned)(text[i + n] - '0');
         if (n == 0 || value > 255 || (n > 1 && text[i] == '0'))
             return false;
@@ -55,7 +51,7 @@ static bool is_label(const char *text, size_t len)
     if (len == 0 || len > MAX_LABEL || text[0] == '-' || text[len - 1] == '-')
         return false;
     for (size_t i = 0; i < len; i++)
-        if (!is_alnum(text[i]) && text[i] != '-')
+        if (!ascii_is_alnum(text[i]) && text[i] != '-')
             return false;
     return true;
 }
@@ -131,7 +127,7 @@ bool format_idn_hostname(const char *text, size_t len)
 /* One byte of a local part that needs no quotes (RFC 5322 atext). */
 static bool is_atom(char c, bool wide)
 {
-    return is_alnum(c) || (c != '\0' && strchr("!#$%&'*+/=?^_`{|}~-", c)) || (wide && (unsigned char)c >= 0x80);
+    return ascii_is_alnum(c) || (c != '\0' && strchr("!#$%&'*+/=?^_`{|}~-", c)) || (wide && (unsigned char)c >= 0x80);
 }
 
 static bool is_quoted(const char *text, size_t len, bool wide)

@@ -5,17 +5,8 @@
  */
 #include "codec/schema/jsonschema_priv.h"
 
+#include "base/ascii.h"
 #include "base/utf8.h"
-
-static bool is_alnum(char c)
-{
-    return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
-}
-
-static bool is_hex(char c)
-{
-    return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f');
-}
 
 /* Every byte is unreserved, a sub-delimiter, one of `more`, or starts a %XX. */
 static bool is_made_of(const char *text, size_t len, const char *more, bool wide)
@@ -23,7 +14,7 @@ static bool is_made_of(const char *text, size_t len, const char *more, bool wide
     for (size_t i = 0; i < len; i++) {
         char c = text[i];
         if (c == '%') {
-            if (len - i < 3 || !is_hex(text[i + 1]) || !is_hex(text[i + 2]))
+            if (len - i < 3 || ascii_hex(text[i + 1]) < 0 || ascii_hex(text[i + 2]) < 0)
                 return false;
             i += 2;
         } else if ((unsigned char)c >= 0x80) {
@@ -32,7 +23,7 @@ static bool is_made_of(const char *text, size_t len, const char *more, bool wide
             if (n == 0 || point < 0xa0)
                 return false;
             i += n - 1;
-        } else if (!is_alnum(c) && (c == '\0' || (!strchr("-._~!$&'()*+,;=", c) && !strchr(more, c)))) {
+        } else if (!ascii_is_alnum(c) && (c == '\0' || (!strchr("-._~!$&'()*+,;=", c) && !strchr(more, c)))) {
             return false;
         }
     }
@@ -57,7 +48,7 @@ static bool is_ip_literal(const char *text, size_t len)
         return format_ipv6(text + 1, len - 2);
     size_t n = span(text + 2, len - 3, ".");
     for (size_t i = 0; i < n; i++)
-        if (!is_hex(text[2 + i]))
+        if (ascii_hex(text[2 + i]) < 0)
             return false;
     return n > 0 && n + 1 < len - 3 && is_made_of(text + 3 + n, len - 4 - n, ":", false) && !memchr(text, '%', len);
 }
@@ -73,7 +64,7 @@ static bool is_authority(const char *text, size_t len, bool wide)
         len -= user + 1;
         port = len;
     }
-    while (port > 0 && text[port - 1] >= '0' && text[port - 1] <= '9')
+    while (port > 0 && ascii_is_digit(text[port - 1]))
         port--;
     if (port > 0 && text[port - 1] == ':')
         len = port - 1;
@@ -83,9 +74,9 @@ static bool is_authority(const char *text, size_t len, bool wide)
 static bool is_scheme(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
-        if (!is_alnum(text[i]) && (i == 0 || !strchr("+-.", text[i]) || text[i] == '\0'))
+        if (!ascii_is_alnum(text[i]) && (i == 0 || !strchr("+-.", text[i]) || text[i] == '\0'))
             return false;
-    return len > 0 && !(text[0] >= '0' && text[0] <= '9');
+    return len > 0 && !ascii_is_digit(text[0]);
 }
 
 static bool check_uri(const char *text, size_t len, bool wide, bool relative)
@@ -145,9 +136,9 @@ static bool is_variable(const char *text, size_t len)
     if (n == 0 || text[0] == '.' || text[n - 1] == '.')
         return false;
     for (size_t i = 0; i < n; i++) {
-        if (text[i] == '%' && n - i >= 3 && is_hex(text[i + 1]) && is_hex(text[i + 2]))
+        if (text[i] == '%' && n - i >= 3 && ascii_hex(text[i + 1]) >= 0 && ascii_hex(text[i + 2]) >= 0)
             i += 2;
-        else if (!is_alnum(text[i]) && text[i] != '_' && (text[i] != '.' || text[i + 1] == '.'))
+        else if (!ascii_is_alnum(text[i]) && text[i] != '_' && (text[i] != '.' || text[i + 1] == '.'))
             return false;
     }
     if (n == len || text[n] == '*')
@@ -185,7 +176,7 @@ bool format_uri_template(const char *text, size_t len)
                 return false;
             i += n + 1;
         } else if (c == '%') {
-            if (len - i < 3 || !is_hex(text[i + 1]) || !is_hex(text[i + 2]))
+            if (len - i < 3 || ascii_hex(text[i + 1]) < 0 || ascii_hex(text[i + 2]) < 0)
                 return false;
             i += 2;
         } else if (c <= 0x20 || c == 0x7f || strchr("\"<>\\^`|}", c)) {

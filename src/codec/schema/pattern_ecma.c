@@ -9,6 +9,7 @@
  */
 #include "codec/schema/jsonschema_priv.h"
 
+#include "base/ascii.h"
 #include "base/err.h"
 #include "base/utf8.h"
 
@@ -31,16 +32,6 @@ static int refuse(struct ecma *ecma, const char *why)
     return -EINVAL;
 }
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool is_letter(char c)
-{
-    return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
-}
-
 static char peek(const struct ecma *ecma, size_t ahead)
 {
     return (size_t)(ecma->end - ecma->at) > ahead ? ecma->at[ahead] : '\0';
@@ -58,10 +49,10 @@ static int hex(struct ecma *ecma, unsigned n, uint32_t *ret)
     unsigned read = 0;
 
     for (; n == 0 ? peek(ecma, 0) != '}' : read < n; read++) {
-        char c = peek(ecma, 0);
-        if (read == 6 || !(is_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')))
+        int digit = ascii_hex(peek(ecma, 0));
+        if (read == 6 || digit < 0)
             return refuse(ecma, "a hexadecimal digit is missing");
-        value = value << 4 | (uint32_t)(is_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10);
+        value = value << 4 | (uint32_t)digit;
         ecma->at++;
     }
     if (read == 0)
@@ -148,7 +139,7 @@ static int property_escape(struct ecma *ecma, bool negative)
 
     if (peek(ecma, 0) != '{')
         return refuse(ecma, "\\p needs {a property}");
-    for (ecma->at++; n < sizeof(name) - 1 && (is_letter(peek(ecma, 0)) || is_digit(peek(ecma, 0)) ||
+    for (ecma->at++; n < sizeof(name) - 1 && (ascii_is_letter(peek(ecma, 0)) || ascii_is_digit(peek(ecma, 0)) ||
                                               peek(ecma, 0) == '_' || peek(ecma, 0) == '=');
          n++)
         name[n] = *ecma->at++;
@@ -186,16 +177,16 @@ static int common_escape(struct ecma *ecma, char c)
     case 'u': return unicode_escape(ecma);
     case 'x': r = hex(ecma, 2, &point); return r < 0 ? r : put_point(ecma, point);
     case 'c':
-        if (!is_letter(peek(ecma, 0)))
+        if (!ascii_is_letter(peek(ecma, 0)))
             return refuse(ecma, "\\c needs a letter");
         return put_point(ecma, *ecma->at++ & 0x1f);
     case '0':
-        if (is_digit(peek(ecma, 0)))
+        if (ascii_is_digit(peek(ecma, 0)))
             return refuse(ecma, "an octal escape");
         return put_point(ecma, 0);
     default: break;
     }
-    if (is_letter(c) || is_digit(c) || (unsigned char)c >= 0x80 || c == '\0')
+    if (ascii_is_letter(c) || ascii_is_digit(c) || (unsigned char)c >= 0x80 || c == '\0')
         return refuse(ecma, "no such escape");
     return buf_printf(ecma->out, "\\%c", c);
 }
@@ -275,7 +266,7 @@ static int escape(struct ecma *ecma)
     }
     if (c < '1' || c > '9')
         return common_escape(ecma, c);
-    for (ecma->at--; is_digit(peek(ecma, 0)) && n < 1000; ecma->at++)
+    for (ecma->at--; ascii_is_digit(peek(ecma, 0)) && n < 1000; ecma->at++)
         n = n * 10 + (unsigned)(*ecma->at - '0');
     return buf_printf(ecma->out, "\\g{%u}", n);
 }
@@ -299,7 +290,7 @@ static int group(struct ecma *ecma)
             return buf_append_str(ecma->out, opens[i]);
         }
     }
-    if (peek(ecma, 2) != '<' || !(is_letter(peek(ecma, 3)) || peek(ecma, 3) == '_'))
+    if (peek(ecma, 2) != '<' || !(ascii_is_letter(peek(ecma, 3)) || peek(ecma, 3) == '_'))
         return refuse(ecma, "no such kind of group");
     ecma->at += 3;
     return buf_append_str(ecma->out, "(?<");
@@ -311,13 +302,13 @@ static size_t braces(const struct ecma *ecma, uint32_t *ret_min)
     size_t n = 1;
     uint32_t min = 0;
 
-    for (; is_digit(peek(ecma, n)); n++)
+    for (; ascii_is_digit(peek(ecma, n)); n++)
         if (min < 1000000)
             min = min * 10 + (uint32_t)(peek(ecma, n) - '0');
     if (n == 1)
         return 0;
     if (peek(ecma, n) == ',')
-        for (n++; is_digit(peek(ecma, n));)
+        for (n++; ascii_is_digit(peek(ecma, n));)
             n++;
     if (peek(ecma, n) != '}')
         return 0;

@@ -4,17 +4,9 @@
  * it is its length in the document. Control characters and bad UTF-8 were refused before (toml.c). This file refuses a
  * newline where none may be, a bad escape and a missing end.
  */
+#include "base/ascii.h"
 #include "base/utf8.h"
 #include "codec/toml/toml_priv.h"
-
-static int hex_digit(int c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 /* \uXXXX and \UXXXXXXXX, after the letter. Four letters become at most three bytes, eight at most four. */
 static int read_point(struct toml_reader *in, unsigned digits, char *out, size_t *len)
@@ -22,7 +14,7 @@ static int read_point(struct toml_reader *in, unsigned digits, char *out, size_t
     uint32_t point = 0;
 
     for (unsigned i = 0; i < digits; i++, in->at++) {
-        int digit = hex_digit(toml_peek(in));
+        int digit = ascii_hex((char)toml_peek(in));
         if (digit < 0)
             return toml_fail(in, "\\%c needs %u hexadecimal digits", digits == 4 ? 'u' : 'U', digits);
         point = point << 4 | (uint32_t)digit;
@@ -157,7 +149,7 @@ int toml_read_string(struct toml_reader *in, bool multi_line, struct toml_text *
 
 static bool is_bare(int c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    return ascii_is_alnum((char)c) || c == '_' || c == '-';
 }
 
 int toml_read_key(struct toml_reader *in, struct toml_text *ret)
