@@ -3,6 +3,7 @@
  * broker.c: the brokered secrets of one slot. They stay sealed here; values_open() opens those for one host, for one
  * exchange. The sandbox knows only the placeholder, 128 random bits that mean nothing to anyone else.
  */
+#include "base/base64.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -13,10 +14,9 @@
 
 static const char *text_member(const struct json_value *object, const char *key)
 {
-    const struct json_value *value = json_get(object, key);
+    const char *text = json_get_text(object, key, "");
 
-    return value && value->type == JSON_STRING && value->len > 0 && strlen(value->string) == value->len ? value->string
-                                                                                                        : NULL;
+    return text[0] ? text : NULL;
 }
 
 /*
@@ -36,7 +36,7 @@ static int read_sealed(const struct json_value *object, struct sealed *ret)
     uint8_t nonce_bytes[SEAL_NONCE];
 
     if (!key_id || !nonce || !data || str_copy(ret->key_id, sizeof(ret->key_id), key_id) < 0 || strlen(nonce) != 16 ||
-        broker_unbase64(nonce, 16, nonce_bytes) != SEAL_NONCE)
+        base64_decode_padded(nonce, 16, nonce_bytes, SEAL_NONCE) != SEAL_NONCE)
         return -EINVAL;
     memcpy(ret->nonce, nonce_bytes, SEAL_NONCE);
     size_t len = strlen(data);
@@ -45,7 +45,7 @@ static int read_sealed(const struct json_value *object, struct sealed *ret)
     ret->data = mem_alloc(len / 4 * 3 + 1);
     if (!ret->data)
         return -ENOMEM;
-    ssize_t n = broker_unbase64(data, len, ret->data);
+    ssize_t n = base64_decode_padded(data, len, ret->data, len / 4 * 3);
     if (n < (str_eq(ret->key_id, KEY_ID_PLAIN) ? 1 : (ssize_t)SEAL_TAG))
         return -EINVAL;
     ret->len = (size_t)n;

@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <strings.h>
 
+#include "base/base64.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "codec/http/http_chars.h"
@@ -265,7 +266,7 @@ static int put_basic(struct work *work, const struct http_field *field)
     size_t len = strlen(text);
     if (wbuf_reserve(&decoded, len + 4) < 0)
         return -ENOMEM;
-    ssize_t n = broker_unbase64(text, len, (uint8_t *)decoded.data);
+    ssize_t n = base64_decode_padded(text, len, decoded.data, len);
     decoded.len = n > 0 ? (size_t)n : 0;
     if (n <= 0 || !memmem(decoded.data, decoded.len, PLACEHOLDER_PREFIX, sizeof(PLACEHOLDER_PREFIX) - 1))
         goto out;
@@ -316,10 +317,8 @@ static int put_formatted(struct work *work, const struct http_field *field)
 
 static int put_field(struct work *work, const struct http_field *field)
 {
-    int r = wbuf_append(work->out, field->name, field->name_len);
+    int r = wbuf_append_all(work->out, field->name, ": ", NULL);
 
-    if (r == 0)
-        r = wbuf_append(work->out, ": ", 2);
     if (r == 0) {
         r = strcasecmp(field->name, "authorization") == 0 ? put_basic(work, field) : -ENOENT;
         if (r == -ENOENT)
@@ -497,11 +496,7 @@ static int put_signature(struct work *work, const struct http_head *head, const 
             r = wbuf_append(&token, "", 1);
         request.fields[request.n_fields++] = (struct sigv4_field){"x-amz-security-token", token.data};
         if (r == 0)
-            r = wbuf_append_str(work->out, "X-Amz-Security-Token: ");
-        if (r == 0)
-            r = wbuf_append(work->out, keys.token, keys.token_len);
-        if (r == 0)
-            r = wbuf_append(work->out, "\r\n", 2);
+            r = wbuf_append_all(work->out, "X-Amz-Security-Token: ", token.data, "\r\n", NULL);
     }
     if (r == 0)
         r = wbuf_append_str(work->out, "Authorization: ");
@@ -545,17 +540,11 @@ static int put_head(struct work *work, const struct http_head *head)
     if (str_format(host, sizeof(host), rewrite->port == rewrite->default_port ? "%s" : "%s:%u", rewrite->name,
                    rewrite->port) < 0)
         return -EINVAL;
-    int r = wbuf_append_str(work->out, head->method);
-    if (r == 0)
-        r = wbuf_append(work->out, " ", 1);
+    int r = wbuf_append_all(work->out, head->method, " ", NULL);
     if (r == 0)
         r = put_target(work, head->target);
     if (r == 0)
-        r = wbuf_append_str(work->out, " HTTP/1.1\r\nHost: ");
-    if (r == 0)
-        r = wbuf_append_str(work->out, host);
-    if (r == 0)
-        r = wbuf_append_str(work->out, "\r\nAccept-Encoding: identity\r\n");
+        r = wbuf_append_all(work->out, " HTTP/1.1\r\nHost: ", host, "\r\nAccept-Encoding: identity\r\n", NULL);
     for (size_t i = 0; i < head->n_fields && r == 0; i++) {
         if (passes(work, head, &head->fields[i]))
             r = put_field(work, &head->fields[i]);

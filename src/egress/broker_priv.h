@@ -29,9 +29,10 @@ struct wbuf {
 #define WBUF_INIT(limit) ((struct wbuf){.max = (limit)})
 int wbuf_append(struct wbuf *buf, const void *data, size_t len) MUST_CHECK; /* Returns 0, -ENOMEM or -EMSGSIZE. */
 int wbuf_append_str(struct wbuf *buf, const char *text) MUST_CHECK;
-int wbuf_reserve(struct wbuf *buf, size_t extra) MUST_CHECK; /* Makes room at data + len. */
-void wbuf_consume(struct wbuf *buf, size_t len);             /* Removes bytes from the front. */
-void wbuf_clear(struct wbuf *buf);                           /* Wipes the content and keeps the memory. */
+int wbuf_append_all(struct wbuf *buf, ...) MUST_CHECK __attribute__((sentinel)); /* Texts, and NULL at the end. */
+int wbuf_reserve(struct wbuf *buf, size_t extra) MUST_CHECK;                     /* Makes room at data + len. */
+void wbuf_consume(struct wbuf *buf, size_t len);                                 /* Removes bytes from the front. */
+void wbuf_clear(struct wbuf *buf); /* Wipes the content and keeps the memory. */
 /* Wipes the content and keeps the memory only if it is small. */
 void wbuf_rest(struct wbuf *buf);
 void wbuf_done(struct wbuf *buf);
@@ -43,12 +44,6 @@ static inline size_t wbuf_size(const struct wbuf *buf)
 {
     return buf->len - buf->from;
 }
-
-/*
- * Decodes strict RFC 4648 with padding. out has room for 3 bytes per 4 characters. Returns the number of bytes or
- * -EINVAL.
- */
-ssize_t broker_unbase64(const char *text, size_t len, uint8_t *out) MUST_CHECK;
 
 /* ---- authority.c ------------------------------------------------------------------------------------------------ */
 

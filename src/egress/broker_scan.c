@@ -16,6 +16,7 @@
  * It cannot know encodings that are not listed (encryption, compression, reversal, a base64 of base64). It is a net
  * against honest echoes, not a proof.
  */
+#include "base/ascii.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "crypto/crypto.h"
@@ -32,15 +33,6 @@ enum found { NO, PARTLY, FULLY };
 
 /* ---- tokens --------------------------------------------------------------------------------------------- */
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* n digits: the number, -1: not all are digits, -2: the text ends among them. */
 static long hex_number(const char *text, size_t len, size_t n)
 {
@@ -49,7 +41,7 @@ static long hex_number(const char *text, size_t len, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (i == len)
             return -2;
-        int digit = hex_value(text[i]);
+        int digit = ascii_hex(text[i]);
         if (digit < 0)
             return -1;
         value = value << 4 | digit;
@@ -169,7 +161,7 @@ static void read_entity(struct token *token, const char *text, size_t len)
             token->took = 0;
             return;
         }
-        int digit = hex_value(text[i]);
+        int digit = ascii_hex(text[i]);
         if (text[i] == ';') {
             token->took = i + 1;
             token->n = utf8_put(token->bytes, point & 0x1fffff);

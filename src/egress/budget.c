@@ -11,6 +11,7 @@
  * more.
  */
 #include "base/clock.h"
+#include "base/list.h"
 #include "egress/egress_priv.h"
 
 #define TURN_NS (10 * NS_PER_MS) /* how often the queue is served */
@@ -62,12 +63,7 @@ static struct conn *queue_pop(struct slot *slot)
 {
     struct conn *conn = slot->wait_first;
 
-    slot->wait_first = conn->wait_next;
-    if (!slot->wait_first)
-        slot->wait_last = NULL;
-    slot->n_waiting--;
-    conn->wait_next = NULL;
-    conn->waiting = false;
+    budget_leave(conn);
     return conn;
 }
 
@@ -94,12 +90,7 @@ void budget_wait(struct conn *conn)
     if (conn->waiting)
         return;
     conn->waiting = true;
-    conn->wait_next = NULL;
-    if (slot->wait_last)
-        slot->wait_last->wait_next = conn;
-    else
-        slot->wait_first = conn;
-    slot->wait_last = conn;
+    list_append_by(&slot->wait_first, &slot->wait_last, conn, wait_next, wait_prev);
     if (slot->n_waiting++ == 0 && !slot->resuming) {
         slot->bytes_timer.fn = on_turn;
         slot->bytes_timer.ctx = slot;
@@ -114,14 +105,7 @@ void budget_leave(struct conn *conn)
 
     if (!conn->waiting)
         return;
-    struct conn **at = &slot->wait_first, *last = NULL;
-    while (*at != conn) {
-        last = *at;
-        at = &(*at)->wait_next;
-    }
-    *at = conn->wait_next;
-    if (slot->wait_last == conn)
-        slot->wait_last = last;
+    list_take_by(&slot->wait_first, &slot->wait_last, conn, wait_next, wait_prev);
     slot->n_waiting--;
     conn->waiting = false;
 }

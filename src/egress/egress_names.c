@@ -67,17 +67,6 @@ void names_destroy(struct names *names)
     mem_free(names);
 }
 
-static uint64_t hash_name(const struct names *names, const char *name)
-{
-    uint64_t h = names->secret;
-
-    for (; *name; name++) {
-        h = (h ^ (uint8_t)*name) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 29;
-    }
-    return h;
-}
-
 static uint32_t *bucket_of(const struct names *names, uint64_t hash)
 {
     return &names->buckets[hash & (names->cap - 1)];
@@ -159,7 +148,7 @@ static int find_place(struct names *names, uint32_t *ret)
 
 int names_take(struct names *names, const char *name, uint32_t *ret_number)
 {
-    uint64_t hash = hash_name(names, name);
+    uint64_t hash = str_hash_seeded(names->secret, name);
     uint32_t i = names->cap > 0 ? *bucket_of(names, hash) : NONE;
 
     while (i != NONE && (names->entries[i].hash != hash || !str_eq(names->entries[i].name, name)))

@@ -245,7 +245,7 @@ enum conn_stage {
 struct conn {
     struct slot *slot;
     struct conn *prev, *next;
-    struct conn *wait_next;
+    struct conn *wait_next, *wait_prev; /* In the slot's queue for bytes per second. */
     uint64_t id;
     struct side client, server;
     struct loop_timer timer;

@@ -7,13 +7,14 @@
  */
 #include <sys/epoll.h>
 
+#include "base/list.h"
 #include "base/mem.h"
 #include "egress/egress_priv.h"
 
 #define ANSWERS_MAX 64u
 
 struct outgoing {
-    struct outgoing *next;
+    struct outgoing *next, *prev;
     struct slot *slot; /* an event of it; NULL: an answer, or its slot is gone */
     bool event;
     int fd;
@@ -30,16 +31,11 @@ static int put(struct egress *egress, const void *msg, int fd, struct slot *slot
         base_close_fd(&fd);
         return -ENOMEM;
     }
-    out->next = NULL;
     out->slot = slot;
     out->event = event;
     out->fd = fd;
     memcpy(&out->msg, msg, len);
-    if (egress->out_last)
-        egress->out_last->next = out;
-    else
-        egress->out_first = out;
-    egress->out_last = out;
+    list_append(&egress->out_first, &egress->out_last, out);
     if (event) {
         share_charge(slot, SHARE_EVENTS, 1);
         slot->n_events++;
@@ -65,13 +61,9 @@ bool outbox_full(const struct slot *slot)
     return slot->n_events >= SLOT_EVENTS || !share_has(slot, SHARE_EVENTS, 1);
 }
 
-static void drop_first(struct egress *egress)
+static void drop(struct egress *egress, struct outgoing *out)
 {
-    struct outgoing *out = egress->out_first;
-
-    egress->out_first = out->next;
-    if (!egress->out_first)
-        egress->out_last = NULL;
+    list_take(&egress->out_first, &egress->out_last, out);
     if (out->event && out->slot) {
         share_give(out->slot, SHARE_EVENTS, 1);
         out->slot->n_events--;
@@ -117,7 +109,7 @@ void outbox_flush(struct egress *egress)
         }
         if (r == -EPIPE || r == -ENOTCONN)
             break; /* the loop will say so; what is left is for the next controller */
-        drop_first(egress);
+        drop(egress, out);
     }
     /* Who does not read its answers is not asked for more questions. */
     uint32_t events = (egress->n_answers < ANSWERS_MAX ? EPOLLIN : 0u) | (wait ? EPOLLOUT : 0u);
@@ -140,24 +132,10 @@ void outbox_forget(struct slot *slot)
 /* A new controller did not ask what the last one asked. */
 static void drop_answers(struct egress *egress)
 {
-    struct outgoing *all = egress->out_first;
-
-    egress->out_first = egress->out_last = NULL;
-    while (all) {
-        struct outgoing *out = all;
-        all = out->next;
-        out->next = NULL;
-        if (!out->event) {
-            egress->n_answers--;
-            base_close_fd(&out->fd);
-            mem_free(out);
-            continue;
-        }
-        if (egress->out_last)
-            egress->out_last->next = out;
-        else
-            egress->out_first = out;
-        egress->out_last = out;
+    for (struct outgoing *out = egress->out_first, *next; out; out = next) {
+        next = out->next;
+        if (!out->event)
+            drop(egress, out);
     }
 }
 
@@ -168,5 +146,5 @@ void outbox_clear(struct egress *egress)
         return;
     }
     while (egress->out_first)
-        drop_first(egress);
+        drop(egress, egress->out_first);
 }

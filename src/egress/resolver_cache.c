@@ -4,20 +4,17 @@
  * in which they came; when there are too many, the oldest is deleted. Nothing is kept longer than half a minute, so
  * that order is good enough.
  */
-#include <sys/random.h>
-
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/table.h"
 #include "egress/resolver_priv.h"
 
 #define ENTRIES_MAX 4096u
-#define BUCKETS 1024u
 
 struct cache {
-    struct cache_entry *buckets[BUCKETS];
+    struct table table;
     struct cache_entry *oldest, *newest;
-    size_t n;
-    uint64_t secret; /* sandboxes choose the names */
 };
 
 int cache_create(struct cache **ret)
@@ -26,44 +23,26 @@ int cache_create(struct cache **ret)
 
     if (!cache)
         return -ENOMEM;
-    if (getrandom(&cache->secret, sizeof(cache->secret), 0) != (ssize_t)sizeof(cache->secret)) {
+    int r = table_init(&cache->table);
+    if (r < 0) {
         mem_free(cache);
-        return -EIO;
+        return r;
     }
     *ret = cache;
     return 0;
 }
 
-static struct cache_entry **bucket_of(struct cache *cache, const char *name)
-{
-    uint64_t h = cache->secret;
-
-    for (; *name; name++) {
-        h = (h ^ (uint8_t)*name) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 29;
-    }
-    return &cache->buckets[h % BUCKETS];
-}
-
 static void entry_drop(struct cache *cache, struct cache_entry *entry)
 {
-    struct cache_entry **at = bucket_of(cache, entry->name);
-
-    while (*at != entry)
-        at = &(*at)->next;
-    *at = entry->next;
-    *(entry->older ? &entry->older->newer : &cache->oldest) = entry->newer;
-    *(entry->newer ? &entry->newer->older : &cache->newest) = entry->older;
-    cache->n--;
+    table_remove(&cache->table, &entry->link);
+    list_take(&cache->oldest, &cache->newest, entry);
     mem_free(entry);
 }
 
 void cache_clear(struct cache *cache)
 {
-    for (struct cache_entry *entry = cache->oldest, *newer; entry; entry = newer) {
-        newer = entry->newer;
-        entry_drop(cache, entry);
-    }
+    while (cache->oldest)
+        entry_drop(cache, cache->oldest);
 }
 
 void cache_destroy(struct cache *cache)
@@ -71,21 +50,13 @@ void cache_destroy(struct cache *cache)
     if (!cache)
         return;
     cache_clear(cache);
+    table_done(&cache->table);
     mem_free(cache);
-}
-
-static struct cache_entry *find(struct cache *cache, const char *name)
-{
-    struct cache_entry *entry = *bucket_of(cache, name);
-
-    while (entry && !str_eq(entry->name, name))
-        entry = entry->next;
-    return entry;
 }
 
 const struct cache_entry *cache_find(struct cache *cache, const char *name)
 {
-    struct cache_entry *entry = find(cache, name);
+    struct cache_entry *entry = table_find(&cache->table, name, "");
 
     if (entry && entry->until_ns <= loop_now_ns()) {
         entry_drop(cache, entry);
@@ -98,11 +69,11 @@ void cache_put(struct cache *cache, const char *name, const struct gate_addr *ad
                uint64_t ns)
 {
     size_t len = strlen(name) + 1;
-    struct cache_entry *old = find(cache, name);
+    struct cache_entry *old = table_find(&cache->table, name, "");
 
     if (old)
         entry_drop(cache, old);
-    if (cache->n == ENTRIES_MAX && cache->oldest)
+    if (cache->table.n == ENTRIES_MAX)
         entry_drop(cache, cache->oldest);
     struct cache_entry *entry = mem_zalloc(sizeof(*entry) + len);
     if (!entry)
@@ -113,11 +84,6 @@ void cache_put(struct cache *cache, const char *name, const struct gate_addr *ad
     if (n > 0)
         memcpy(entry->addresses, addresses, n * sizeof(*addresses));
     memcpy(entry->name, name, len);
-    struct cache_entry **bucket = bucket_of(cache, name);
-    entry->next = *bucket;
-    *bucket = entry;
-    entry->older = cache->newest;
-    *(cache->newest ? &cache->newest->newer : &cache->oldest) = entry;
-    cache->newest = entry;
-    cache->n++;
+    table_add(&cache->table, &entry->link, entry->name, "", entry);
+    list_append(&cache->oldest, &cache->newest, entry);
 }

@@ -3,6 +3,7 @@
 #ifndef BRIG_EGRESS_RESOLVER_PRIV_H
 #define BRIG_EGRESS_RESOLVER_PRIV_H
 
+#include "base/table.h"
 #include "egress/egress.h"
 
 #define RESOLVER_SERVERS 8u
@@ -69,8 +70,8 @@ void query_cancel(struct query *query); /* It accepts a query that is done, or z
 /* ---- resolver_cache.c ------------------------------------------------------------------------------------------ */
 
 struct cache_entry {
-    struct cache_entry *next; /* The next entry of the bucket. */
-    struct cache_entry *older, *newer;
+    struct table_link link;
+    struct cache_entry *next, *prev; /* The next one is newer. */
     uint64_t until_ns;
     bool exists; /* For a name without addresses: the name exists. */
     size_t n;    /* 0 if the name has no addresses. */

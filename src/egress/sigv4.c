@@ -13,6 +13,7 @@
  */
 #include <strings.h>
 
+#include "base/ascii.h"
 #include "base/str.h"
 #include "codec/http/http_chars.h"
 #include "crypto/crypto.h"
@@ -114,8 +115,8 @@ static int put_recoded(struct buf *out, const char *text, size_t len)
 
     for (size_t i = 0; i < len && r == 0; i++) {
         char c = text[i];
-        if (c == '%' && i + 2 < len && http_hex(text[i + 1]) >= 0 && http_hex(text[i + 2]) >= 0) {
-            c = (char)(http_hex(text[i + 1]) << 4 | http_hex(text[i + 2]));
+        if (c == '%' && i + 2 < len && ascii_hex(text[i + 1]) >= 0 && ascii_hex(text[i + 2]) >= 0) {
+            c = (char)(ascii_hex(text[i + 1]) << 4 | ascii_hex(text[i + 2]));
             i += 2;
         }
         r = http_put_escaped(out, &c, 1, "");
@@ -180,7 +181,7 @@ static int put_lower(struct buf *out, const char *text)
     int r = 0;
 
     for (; *text && r == 0; text++) {
-        char c = http_lower(*text);
+        char c = ascii_lower(*text);
         r = buf_append(out, &c, 1);
     }
     return r;
@@ -307,15 +308,7 @@ static int put_authorization(const struct sigv4_request *request, const char *na
     int r = wbuf_append_str(out, ALGORITHM " Credential=");
     if (r == 0)
         r = wbuf_append(out, request->key_id, request->key_id_len);
-    if (r == 0)
-        r = wbuf_append_str(out, scope);
-    if (r == 0)
-        r = wbuf_append_str(out, ", SignedHeaders=");
-    if (r == 0)
-        r = wbuf_append_str(out, names);
-    if (r == 0)
-        r = wbuf_append_str(out, ", Signature=");
-    return r == 0 ? wbuf_append_str(out, signature) : r;
+    return r == 0 ? wbuf_append_all(out, scope, ", SignedHeaders=", names, ", Signature=", signature, NULL) : r;
 }
 
 int sigv4_authorization(struct sigv4_request *request, struct wbuf *out)

@@ -98,7 +98,7 @@ static void parts_done(struct parts *parts)
 static int parts_read(struct egress *egress, const struct slot_spec_in *in, bool broker, struct parts *ret,
                       struct brig_err *err)
 {
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int r = json_read(in->spec, in->len, JSON_READ_VALUES, &doc, err);
 
     if (r < 0)
@@ -115,7 +115,6 @@ static int parts_read(struct egress *egress, const struct slot_spec_in *in, bool
     /* A slot's authority is what its sandbox was told to trust: it is made once. */
     if (r == 0 && broker && secrets && secrets->type == JSON_ARRAY && secrets->count > 0)
         r = broker_create(egress, secrets, egress->keys, &ret->broker, &ret->ca, err);
-    json_doc_free(doc);
     return r;
 }
 

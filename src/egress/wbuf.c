@@ -4,7 +4,8 @@
  * (the old block), and at the end. Invariant: outside of data[from, len) the block is zero, except for what a caller
  * has written behind len and not yet committed.
  */
-#include "base/base64.h"
+#include <stdarg.h>
+
 #include "crypto/crypto.h"
 #include "egress/broker_priv.h"
 
@@ -61,6 +62,19 @@ int wbuf_append_str(struct wbuf *buf, const char *text)
     return wbuf_append(buf, text, strlen(text));
 }
 
+int wbuf_append_all(struct wbuf *buf, ...)
+{
+    const char *text;
+    va_list args;
+    int r = 0;
+
+    va_start(args, buf);
+    while (r == 0 && (text = va_arg(args, const char *)))
+        r = wbuf_append_str(buf, text);
+    va_end(args);
+    return r;
+}
+
 void wbuf_consume(struct wbuf *buf, size_t len)
 {
     if (len >= wbuf_size(buf)) {
@@ -90,33 +104,4 @@ void wbuf_done(struct wbuf *buf)
     if (buf->data)
         crypto_secret_free(buf->data, buf->cap);
     *buf = WBUF_INIT(buf->max);
-}
-
-/* ---- base64 ----------------------------------------------------------------------------------------------------- */
-
-ssize_t broker_unbase64(const char *text, size_t len, uint8_t *out)
-{
-    uint8_t *at = out;
-    uint32_t bits = 0;
-    unsigned have = 0;
-    size_t pad = 0;
-
-    if (len % 4 != 0)
-        return -EINVAL;
-    while (pad < 2 && len > 0 && text[len - 1] == '=') {
-        pad++;
-        len--;
-    }
-    for (size_t i = 0; i < len; i++) {
-        int value = base64_value(text[i], "+/");
-        if (value < 0)
-            return -EINVAL;
-        bits = (bits << 6 | (uint32_t)value) & 0xffffff;
-        have += 6;
-        if (have >= 8) {
-            have -= 8;
-            *at++ = (uint8_t)(bits >> have);
-        }
-    }
-    return have < 6 && (bits & ((1u << have) - 1)) == 0 ? at - out : -EINVAL;
 }

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -29,7 +30,7 @@
 #define READ_ROUND 64u /* packets in one round of the loop: others have their turn */
 
 struct request {
-    struct request *next;
+    struct request *next, *prev;
     uint16_t answer; /* type waited for; 0: none (SYNC, SYNCED), gone once it is sent */
     bool sent;
     union {
@@ -110,17 +111,6 @@ static int want_writing(struct gate_client *client, bool on)
     return loop_modify(client->loop, &client->source, wanted(client), NULL);
 }
 
-static void unlink_request(struct gate_client *client, struct request *request)
-{
-    struct request **at = &client->first, *before = NULL;
-
-    while (*at != request)
-        before = *at, at = &(*at)->next;
-    *at = request->next;
-    if (client->last == request)
-        client->last = before;
-}
-
 /* Sends what has not been sent, in order, until the socket is full. */
 static void flush(struct gate_client *client)
 {
@@ -144,7 +134,7 @@ static void flush(struct gate_client *client)
         request->n_fds = 0;
         request->sent = true;
         if (request->answer == 0) {
-            unlink_request(client, request);
+            list_take(&client->first, &client->last, request);
             request_free(request);
         }
         request = next;
@@ -170,11 +160,7 @@ static int request_new(struct gate_client *client, uint16_t type, uint16_t answe
 
 static void request_start(struct gate_client *client, struct request *request)
 {
-    if (client->last)
-        client->last->next = request;
-    else
-        client->first = request;
-    client->last = request;
+    list_append(&client->first, &client->last, request);
     if (!client->writing)
         flush(client);
 }
@@ -236,17 +222,13 @@ static void call_back(const struct request *request, const union gate_any *msg, 
 
 static void call_failed(const struct request *request)
 {
-    struct brig_err err;
+    union gate_any msg = {.head = {.type = request->answer}};
 
-    err_set(&err, BRIG_E_BUSY, EAGAIN, "brig-egress ended before it answered");
-    if (request->cancelled || request->answer == 0)
-        return;
-    if (request->answer == GATE_PREPARED)
-        request->fn.prepared(request->ctx, NULL, NULL, &err);
-    else if (request->answer == GATE_LISTENING)
-        request->fn.done(request->ctx, &err);
-    else
-        request->fn.counts(request->ctx, NULL, &err);
+    _Static_assert(offsetof(struct gate_prepared, err) == offsetof(struct gate_answer, err) &&
+                       offsetof(struct gate_counted, err) == offsetof(struct gate_answer, err),
+                   "every answer has its error in one place");
+    err_set(&msg.answer.err, BRIG_E_BUSY, EAGAIN, "brig-egress ended before it answered");
+    call_back(request, &msg, -1);
 }
 
 static struct request *find_request(struct gate_client *client, const struct gate_head *head)
@@ -272,7 +254,7 @@ static bool take_packet(struct gate_client *client, const union gate_any *msg, i
             socket_lost(client); /* an answer to nothing: one of us is confused */
             return false;
         }
-        unlink_request(client, request);
+        list_take(&client->first, &client->last, request);
         call_back(request, msg, fd);
         request_free(request);
     }

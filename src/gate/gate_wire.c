@@ -89,84 +89,28 @@ int gate_wire_check(const union gate_any *msg, size_t len)
 
 /* ---- packets ----------------------------------------------------------------------------------------------- */
 
-union control {
-    struct cmsghdr align;
-    char space[CMSG_SPACE(GATE_LISTENERS_MAX * sizeof(int))];
-};
-
 int gate_send(int sock, const void *msg, const int *fds, size_t n_fds)
 {
     const struct gate_head *head = msg;
-    struct iovec iov = {(void *)(uintptr_t)msg, gate_wire_size(head->type)};
-    struct msghdr packet = {.msg_iov = &iov, .msg_iovlen = 1};
-    union control control;
-    ssize_t n;
+    int r = fd_send_nowait(sock, msg, gate_wire_size(head->type), fds, n_fds);
 
-    if (iov.iov_len == 0 || n_fds > GATE_LISTENERS_MAX)
-        return -EINVAL;
-    if (n_fds > 0) {
-        memset(&control, 0, sizeof control);
-        packet.msg_control = control.space;
-        packet.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        struct cmsghdr *cmsg = CMSG_FIRSTHDR(&packet);
-        cmsg->cmsg_level = SOL_SOCKET;
-        cmsg->cmsg_type = SCM_RIGHTS;
-        cmsg->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-        memcpy(CMSG_DATA(cmsg), fds, n_fds * sizeof(int));
-    }
-    do {
-        n = sendmsg(sock, &packet, MSG_DONTWAIT | MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
-    if (n >= 0)
-        return 0;
-    return errno == ECONNRESET ? -EPIPE : -errno;
+    return r == -ECONNRESET ? -EPIPE : r;
 }
-
-static size_t collect(struct msghdr *packet, int *fds)
-{
-    size_t n = 0;
-
-    for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(packet); cmsg; cmsg = CMSG_NXTHDR(packet, cmsg)) {
-        if (cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t count = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count && n < GATE_LISTENERS_MAX; i++, n++)
-            memcpy(&fds[n], CMSG_DATA(cmsg) + i * sizeof(int), sizeof(int));
-    }
-    return n;
-}
+_Static_assert(GATE_LISTENERS_MAX <= FD_MSG_MAX, "the listeners fit into one message");
 
 int gate_receive(int sock, union gate_any *ret, int *fds, size_t *n_fds)
 {
-    union control control;
-    struct iovec iov = {ret, sizeof *ret};
-    struct msghdr packet = {.msg_iov = &iov, .msg_iovlen = 1};
-    int all[GATE_LISTENERS_MAX];
-    bool reset = false;
-    ssize_t n;
+    size_t count = 0;
+    ssize_t n = fd_recv_message(sock, ret, sizeof *ret, fds, *n_fds, &count);
 
-    do {
-        packet.msg_control = control.space;
-        packet.msg_controllen = sizeof control.space;
-        n = recvmsg(sock, &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        /* A peer that ended with a message of ours unread: told once, and its own last words are still to be read. */
-        reset = n < 0 && errno == ECONNRESET && !reset;
-    } while (n < 0 && (errno == EINTR || reset));
+    if (n == 0 || n == -ECONNRESET)
+        return -EPIPE;
     if (n < 0)
-        return errno == ECONNRESET ? -EPIPE : -errno;
-    size_t count = collect(&packet, all);
-    /* Descriptors that this process has no room for are lost, the message is not: what it is about fails, and nothing
-     * else. */
-    if ((packet.msg_flags & MSG_CTRUNC) != 0) {
-        fd_close_all(all, count);
-        count = 0;
+        return (int)n;
+    if (gate_wire_check(ret, (size_t)n) < 0) {
+        fd_close_all(fds, count);
+        return -EPROTO;
     }
-    if (n == 0 || (packet.msg_flags & MSG_TRUNC) != 0 || count > *n_fds || gate_wire_check(ret, (size_t)n) < 0) {
-        fd_close_all(all, count);
-        return n == 0 ? -EPIPE : -EPROTO;
-    }
-    for (size_t i = 0; i < count; i++)
-        fds[i] = all[i];
     *n_fds = count;
     return 0;
 }

@@ -7,10 +7,10 @@
  * others. It reads only regular files, never blocks, and uses nothing but libc.
  */
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/dir.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -41,33 +41,6 @@ static const char *const public_hosts[] = {
 };
 
 /* ---- hosts of URLs ------------------------------------------------------------------------------------ */
-
-/* As dns_name_canonical() would have it: a rule that is refused later would take the whole preset along. */
-static bool host_name(const char *text, size_t len, char out[DNS_NAME_MAX])
-{
-    size_t label = 0, last = 0;
-
-    if (len > 0 && text[len - 1] == '.')
-        len--;
-    if (len == 0 || len >= DNS_NAME_MAX)
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        char c = text[i] >= 'A' && text[i] <= 'Z' ? (char)(text[i] | 0x20) : text[i];
-        bool plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-        if (!plain && (c != '.' || label == 0))
-            return false;
-        label = plain ? label + 1 : 0;
-        last = plain ? last : i + 1;
-        if (label > 63)
-            return false;
-        out[i] = c;
-    }
-    out[len] = '\0';
-    /* "127.1", "2130706433", "0x7f.1": an address in disguise */
-    if (out[last] == '0' && out[last + 1] == 'x')
-        return out[last + 2 + strspn(out + last + 2, "0123456789abcdef")] != '\0';
-    return out[last + strspn(out + last, "0123456789")] != '\0';
-}
 
 static bool host_address(const char *text, size_t len, char out[DNS_NAME_MAX])
 {
@@ -130,7 +103,7 @@ static void add_url(struct places *places, const char *text, size_t len)
     if (from == 0 && !plain && memchr(text + authority, '@', len - authority))
         return;
     place.is_address = host_address(text + from, host - from, place.host);
-    if (place.is_address || host_name(text + from, host - from, place.host))
+    if (place.is_address || dns_name_canonical(text + from, host - from, place.host) == 0)
         add_place(places, &place);
 }
 
@@ -339,21 +312,15 @@ static bool ends_with(const char *name, const char *end)
 
 static void read_apt_dir(struct places *places, int root)
 {
-    int fd = openat(root, "etc/apt/sources.list.d", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    AUTO_DIR DIR *dir = dir_open(root, "etc/apt/sources.list.d");
     const struct dirent *entry;
 
-    if (!dir) {
-        base_close_fd(&fd);
-        return;
-    }
-    for (unsigned n = 0; n < DIR_MAX_FILES && (entry = readdir(dir)); n++) {
+    for (unsigned n = 0; n < DIR_MAX_FILES && (entry = dir_next(dir)); n++) {
         if (ends_with(entry->d_name, ".list"))
             read_file(places, dirfd(dir), entry->d_name, read_apt_list);
         else if (ends_with(entry->d_name, ".sources"))
             read_file(places, dirfd(dir), entry->d_name, read_apt_sources);
     }
-    closedir(dir);
 }
 
 static void read_files(struct places *places, int root, const char *home)

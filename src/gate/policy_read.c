@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "base/ascii.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -253,7 +254,7 @@ static const char *method_wrong(const char *text)
     if (strlen(text) > POLICY_METHOD_MAX || *text == '\0')
         return "a method is a word like \"GET\", of at most 32 characters";
     for (const char *at = text; *at; at++) { /* token of RFC 9110, 5.6.2 */
-        bool letter = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || (*at >= '0' && *at <= '9');
+        bool letter = ascii_is_alnum(*at);
         if (!letter && !strchr("!#$%&'*+-.^_`|~", *at))
             return "a method is a word like \"GET\"";
     }
@@ -466,14 +467,10 @@ static int read_policy(struct policy *policy, const struct json_value *json, boo
 
 static int read_text(struct policy *policy, const char *text, size_t len, struct brig_err *err)
 {
-    struct json_doc *doc = NULL;
-
+    AUTO_JSON struct json_doc *doc = NULL;
     int r = json_read(text, len, VALUES_MAX, &doc, err);
-    if (r < 0)
-        return r;
-    r = read_policy(policy, json_root(doc), false, err);
-    json_doc_free(doc);
-    return r;
+
+    return r < 0 ? r : read_policy(policy, json_root(doc), false, err);
 }
 
 static struct policy *policy_new(void)
