@@ -59,6 +59,15 @@ uint64_t audit_enqueue(struct audit *audit, const struct audit_event *event, voi
     return entry->seq;
 }
 
+uint64_t audit_note(struct audit *audit, const char *action, const char *object, const char *outcome,
+                    const char *detail, uint64_t prune_before)
+{
+    const struct audit_event event = {
+        .action = action, .actor = "system", .object = object, .outcome = outcome, .detail = detail, .sync = true};
+
+    return audit_enqueue(audit, &event, NULL, NULL, prune_before);
+}
+
 /* Whether this second has room for one more. */
 static bool within_rate(struct audit *audit)
 {
@@ -171,22 +180,17 @@ static int open_file(int dir_fd, const char *name, uint64_t good_bytes, uint64_t
 /* The end of the newest rotated file, for a current one that is empty. */
 static int find_last_rotated(int dir_fd, struct audit_end *ret, const char **name, char buf[40])
 {
-    struct audit_files list;
+    AUTO_FILES struct audit_files list = {0};
     int r = audit_files_list(dir_fd, &list);
 
-    if (r < 0)
-        return r;
     *ret = (struct audit_end){0};
-    if (list.n > 0) {
-        memcpy(buf, list.files[list.n - 1].name, sizeof(list.files[0].name));
-        *name = buf;
-        r = audit_file_end(dir_fd, buf, ret);
-        /* A rotated file is whole: it was synced before it got its name. */
-        if (r == 0 && (ret->torn_bytes > 0 || ret->last_seq == 0))
-            r = -EBADMSG;
-    }
-    audit_files_done(&list);
-    return r;
+    if (r < 0 || list.n == 0)
+        return r;
+    memcpy(buf, list.files[list.n - 1].name, sizeof(list.files[0].name));
+    *name = buf;
+    r = audit_file_end(dir_fd, buf, ret);
+    /* A rotated file is whole: it was synced before it got its name. */
+    return r == 0 && (ret->torn_bytes > 0 || ret->last_seq == 0) ? -EBADMSG : r;
 }
 
 static int fail_end(int r, const char *name, struct brig_err *err)
@@ -228,13 +232,7 @@ static int open_current(struct audit *audit, struct brig_err *err)
         snprintf(detail, sizeof(detail), "%llu bytes of an unfinished line were cut off",
                  (unsigned long long)end.torn_bytes);
         audit->next_seq = audit->seq + 1;
-        const struct audit_event event = {.action = "audit.repaired",
-                                          .actor = "system",
-                                          .object = AUDIT_CURRENT,
-                                          .outcome = "ok",
-                                          .detail = detail,
-                                          .sync = true};
-        if (audit_enqueue(audit, &event, NULL, NULL, 0) == 0)
+        if (audit_note(audit, "audit.repaired", AUDIT_CURRENT, "ok", detail, 0) == 0)
             return err_nomem(err);
     }
     return 0;
@@ -243,7 +241,7 @@ static int open_current(struct audit *audit, struct brig_err *err)
 /* The last head that is whole; what is behind it is cut off. */
 static int open_heads(struct audit *audit, struct brig_err *err)
 {
-    struct audit_reader reader;
+    AUTO_READER struct audit_reader reader = AUDIT_READER;
     struct audit_head head;
     const char *line;
     size_t len;
@@ -259,7 +257,6 @@ static int open_heads(struct audit *audit, struct brig_err *err)
                 audit->head_seq = head.seq;
         }
         torn = audit_reader_left(&reader);
-        audit_reader_done(&reader);
         if (r < 0)
             return err_set(err, BRIG_E_HOST, -r, "read %s", AUDIT_HEADS);
     }
@@ -307,13 +304,7 @@ static int note_cut(struct audit *audit, struct brig_err *err)
         return err_set(err, BRIG_E_HOST, -r, "compare the audit log with its head");
     if (detail[0] == '\0')
         return 0;
-    const struct audit_event event = {.action = AUDIT_CUT,
-                                      .actor = "system",
-                                      .object = AUDIT_CURRENT,
-                                      .outcome = "failed",
-                                      .detail = detail,
-                                      .sync = true};
-    if (audit_enqueue(audit, &event, NULL, NULL, 0) == 0)
+    if (audit_note(audit, AUDIT_CUT, AUDIT_CURRENT, "failed", detail, 0) == 0)
         return err_nomem(err);
     audit->head_seq = 0; /* what comes now is to be signed, whatever was */
     return 0;

@@ -4,13 +4,13 @@
  * line, so names in their order are the lines in their order. Also: reading lines, and the end of a file, where a crash
  * leaves its mark.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sys/stat.h>
 
 #include "audit/audit_priv.h"
 #include "audit/read.h"
+#include "base/dir.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
@@ -63,16 +63,13 @@ static int add_file(struct audit_files *list, int dir_fd, const char *name)
 int audit_files_list(int dir_fd, struct audit_files *ret)
 {
     struct audit_files list = {0};
-    AUTO_FD int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_DIR DIR *dir = dir_open(dir_fd, ".");
     int r = 0;
 
     if (!dir)
         return -errno;
-    (void)take_fd(&fd);
-    for (struct dirent *entry; r == 0 && (entry = readdir(dir));)
+    for (const struct dirent *entry; r == 0 && (entry = dir_next(dir));)
         r = add_file(&list, dir_fd, entry->d_name);
-    closedir(dir);
     if (r < 0) {
         audit_files_done(&list);
         return r;
@@ -93,15 +90,14 @@ void audit_files_done(struct audit_files *files)
 
 int audit_reader_open(struct audit_reader *reader, int dir_fd, const char *name)
 {
-    *reader = (struct audit_reader){.fd = -1};
+    *reader = AUDIT_READER;
     reader->fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (reader->fd < 0)
         return -errno;
     reader->data = mem_alloc(AUDIT_LINE_MAX + 1);
-    if (reader->data)
-        return 0;
-    audit_reader_done(reader);
-    return -ENOMEM;
+    if (!reader->data)
+        audit_reader_done(reader);
+    return reader->data ? 0 : -ENOMEM;
 }
 
 int audit_reader_next(struct audit_reader *reader, const char **line, size_t *len)
@@ -182,7 +178,7 @@ static int read_end(int fd, uint64_t size, char *data, struct audit_end *ret)
 
 int audit_file_end(int dir_fd, const char *name, struct audit_end *ret)
 {
-    struct audit_reader reader;
+    AUTO_READER struct audit_reader reader = AUDIT_READER;
     struct stat st;
     const char *line;
     size_t len;
@@ -193,23 +189,20 @@ int audit_file_end(int dir_fd, const char *name, struct audit_end *ret)
         return r;
     AUTO_FREE char *data = mem_alloc(2 * AUDIT_LINE_MAX);
     if (!data)
-        r = -ENOMEM;
-    else if (fstat(reader.fd, &st) < 0)
-        r = -errno;
-    else if (st.st_size > 0)
-        r = read_end(reader.fd, (uint64_t)st.st_size, data, ret);
-    if (r == 0 && ret->last_seq > 0) {
-        r = audit_reader_next(&reader, &line, &len);
-        ret->first_seq = r == 1 ? audit_line_seq(line, len) : 0;
-        r = r < 0 ? r : ret->first_seq == 0 ? -EBADMSG : 0;
-    }
-    audit_reader_done(&reader);
-    return r;
+        return -ENOMEM;
+    if (fstat(reader.fd, &st) < 0)
+        return -errno;
+    r = st.st_size > 0 ? read_end(reader.fd, (uint64_t)st.st_size, data, ret) : 0;
+    if (r < 0 || ret->last_seq == 0)
+        return r;
+    r = audit_reader_next(&reader, &line, &len);
+    ret->first_seq = r == 1 ? audit_line_seq(line, len) : 0;
+    return r < 0 ? r : ret->first_seq == 0 ? -EBADMSG : 0;
 }
 
 /* ---- reading for others ------------------------------------------------------------------------------------------ */
 
-/* 0 to go on, 1 when take() has enough. The reader is done with. */
+/* 0 to go on, 1 when take() has enough. */
 static int read_lines(struct audit_reader *reader, uint64_t *after, audit_read_fn *take, void *ctx)
 {
     struct audit_line parsed;
@@ -224,36 +217,32 @@ static int read_lines(struct audit_reader *reader, uint64_t *after, audit_read_f
         *after = parsed.seq;
         more = take(ctx, parsed.seq, parsed.org, line, len);
     }
-    audit_reader_done(reader);
     return r < 0 && r != -EMSGSIZE ? r : more ? 0 : 1;
 }
 
 /* Rotated files that have lines over `after` and stand before the line `end`. */
 static int read_rotated(int dir_fd, uint64_t end, uint64_t *after, audit_read_fn *take, void *ctx)
 {
-    struct audit_files list;
-    struct audit_reader reader;
+    AUTO_FILES struct audit_files list = {0};
     int r = audit_files_list(dir_fd, &list);
 
-    if (r < 0)
-        return r;
     for (size_t i = 0; r == 0 && i < list.n && list.files[i].first_seq < end; i++) {
         uint64_t next = i + 1 < list.n ? list.files[i + 1].first_seq : end;
         if (next <= *after || next - 1 <= *after)
             continue;
+        AUTO_READER struct audit_reader reader = AUDIT_READER;
         r = audit_reader_open(&reader, dir_fd, list.files[i].name);
         if (r == 0)
             r = read_lines(&reader, after, take, ctx);
         else if (r == -ENOENT)
             r = 0; /* retention was here */
     }
-    audit_files_done(&list);
     return r;
 }
 
 int audit_read(int dir_fd, uint64_t after, audit_read_fn *take, void *ctx)
 {
-    struct audit_reader current;
+    AUTO_READER struct audit_reader current = AUDIT_READER;
     char start[32];
     uint64_t first = 0;
 
@@ -268,16 +257,14 @@ int audit_read(int dir_fd, uint64_t after, audit_read_fn *take, void *ctx)
     r = read_rotated(dir_fd, first ? first : UINT64_MAX, &after, take, ctx);
     if (r == 0 && has_current)
         r = read_lines(&current, &after, take, ctx);
-    else if (has_current)
-        audit_reader_done(&current);
     return r < 0 ? r : 0;
 }
 
 int audit_find_hash(int dir_fd, uint64_t seq, char out[SHA256_HEX])
 {
     const char *name = AUDIT_CURRENT, *line;
-    struct audit_files list;
-    struct audit_reader reader;
+    AUTO_FILES struct audit_files list = {0};
+    AUTO_READER struct audit_reader reader = AUDIT_READER;
     struct audit_end end = {0};
     size_t len;
     int r = audit_files_list(dir_fd, &list);
@@ -291,12 +278,9 @@ int audit_find_hash(int dir_fd, uint64_t seq, char out[SHA256_HEX])
             name = list.files[i].name;
     }
     r = name ? audit_reader_open(&reader, dir_fd, name) : -ENOENT;
-    if (r == 0) {
-        while ((r = audit_reader_next(&reader, &line, &len)) == 1 && audit_line_seq(line, len) != seq)
-            continue;
-        r = r == 1 ? audit_line_hash(line, len, out) : r < 0 ? r : -ENOENT;
-        audit_reader_done(&reader);
-    }
-    audit_files_done(&list);
-    return r;
+    if (r < 0)
+        return r;
+    while ((r = audit_reader_next(&reader, &line, &len)) == 1 && audit_line_seq(line, len) != seq)
+        continue;
+    return r == 1 ? audit_line_hash(line, len, out) : r < 0 ? r : -ENOENT;
 }

@@ -84,14 +84,12 @@ static int take_line(const struct json_value *root, struct audit_line *ret)
 
 int audit_line_parse(const char *line, size_t len, struct audit_line *ret)
 {
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int r = json_read(line, len, 32, &doc, NULL);
 
     if (r < 0)
         return r == -ENOMEM ? r : -EBADMSG;
-    r = take_line(json_root(doc), ret);
-    json_doc_free(doc);
-    return r;
+    return take_line(json_root(doc), ret);
 }
 
 uint64_t audit_line_seq(const char *line, size_t len)
@@ -184,13 +182,12 @@ static int take_head(const struct json_value *root, struct audit_head *ret)
 int audit_head_parse(const char *line, size_t len, struct audit_head *ret)
 {
     AUTO_BUF struct buf again = BUF_INIT(AUDIT_LINE_MAX);
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int r = json_read(line, len, 16, &doc, NULL);
 
     if (r < 0)
         return r == -ENOMEM ? r : -EBADMSG;
     r = take_head(json_root(doc), ret);
-    json_doc_free(doc);
     if (r < 0)
         return r;
     /* One head has one spelling: then its signature says something about every byte of the line. */

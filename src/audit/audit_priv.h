@@ -65,6 +65,7 @@ struct audit_files {
 
 int audit_files_list(int dir_fd, struct audit_files *ret) MUST_CHECK;
 void audit_files_done(struct audit_files *files);
+#define AUTO_FILES __attribute__((cleanup(audit_files_done)))
 int audit_file_name(uint64_t first_seq, char out[40]) MUST_CHECK;
 
 /* Lines of one descriptor; at its end, more may be there later. */
@@ -72,7 +73,6 @@ struct audit_reader {
     int fd;     /* owned */
     char *data; /* AUDIT_LINE_MAX + 1 */
     size_t start, len;
-    bool at_end;
     uint64_t number; /* of the line last read, from 1 */
 };
 int audit_reader_open(struct audit_reader *reader, int dir_fd, const char *name) MUST_CHECK;
@@ -81,6 +81,9 @@ int audit_reader_open(struct audit_reader *reader, int dir_fd, const char *name)
 int audit_reader_next(struct audit_reader *reader, const char **line, size_t *len) MUST_CHECK;
 size_t audit_reader_left(const struct audit_reader *reader); /* bytes of the unfinished line */
 void audit_reader_done(struct audit_reader *reader);
+/* A reader that is closed by itself, opened or not. */
+#define AUTO_READER __attribute__((cleanup(audit_reader_done)))
+#define AUDIT_READER ((struct audit_reader){.fd = -1})
 
 /* The last line of a file, its first line's sequence, and where the last whole line ends. A file without lines: seqs
  * are 0. */
@@ -163,6 +166,9 @@ struct audit {
 /* The caller holds the lock. 0: no memory, or no room. */
 uint64_t audit_enqueue(struct audit *audit, const struct audit_event *event, void (*done)(void *, int), void *ctx,
                        uint64_t prune_before);
+/* The same for a line that the log writes about itself; it is synced. */
+uint64_t audit_note(struct audit *audit, const char *action, const char *object, const char *outcome,
+                    const char *detail, uint64_t prune_before);
 void *audit_writer(void *arg);
 
 /* ---- repeat.c: all with the lock held -------------------------------------------------------------------- */

@@ -2,11 +2,11 @@
 /*
  * retention.c: which rotated files go, and how. Oldest first, by size and by age, never the current one.
  *
- * A log whose beginning is missing must tell whether that was meant. So before files go, a line is added: action
- * audit.pruned, object
- * "<seq>:<hash>" of the last line that goes, which is what the first line that stays has as its `prev`. Only when that
- * line is on disk and a signed head covers it do the files go (writer.c). A crash in between leaves files that were
- * announced as removed, which is no harm: the line before those is announced by an earlier line that is still there.
+ * A log whose beginning is missing must tell whether that was meant. So before files are removed, a line is added. Its
+ * action is audit.pruned, and its object is "<seq>:<hash>" of the last line that is removed, which the first line that
+ * stays has as its `prev`. The files are removed only when that line is on disk and a signed head covers it (writer.c).
+ * A crash in between leaves files that were announced as removed. That does no harm: the line before those is announced
+ * by an earlier line that is still there.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -43,7 +43,7 @@ static size_t count_old(const struct audit *audit, const struct audit_files *lis
 /* "<seq>:<hash>" of the line before the first one of a file. */
 static int line_before(const struct audit *audit, const struct audit_file *file, uint64_t *ret_first, char out[96])
 {
-    struct audit_reader reader;
+    AUTO_READER struct audit_reader reader = AUDIT_READER;
     struct audit_line line = {0};
     const char *text;
     size_t len;
@@ -58,7 +58,6 @@ static int line_before(const struct audit *audit, const struct audit_file *file,
         return r;
     r = audit_reader_next(&reader, &text, &len);
     r = r == 1 ? audit_line_parse(text, len, &line) : r < 0 ? r : -EBADMSG;
-    audit_reader_done(&reader);
     if (r < 0)
         return r;
     *ret_first = line.seq;
@@ -68,7 +67,7 @@ static int line_before(const struct audit *audit, const struct audit_file *file,
 void audit_retention(struct audit *audit)
 {
     uint64_t now = clock_mono_ns(), first_kept = 0;
-    struct audit_files list;
+    AUTO_FILES struct audit_files list = {0};
     char object[96], detail[128];
 
     if (audit->pruning || (audit->pruned_ns != 0 && now - audit->pruned_ns < LOOK_NS))
@@ -80,17 +79,10 @@ void audit_retention(struct audit *audit)
     if (n > 0 && line_before(audit, n < list.n ? &list.files[n] : NULL, &first_kept, object) == 0) {
         snprintf(detail, sizeof(detail), "lines %" PRIu64 " to %" PRIu64 " are removed by retention",
                  list.files[0].first_seq, first_kept - 1);
-        const struct audit_event event = {.action = AUDIT_PRUNED,
-                                          .actor = "system",
-                                          .object = object,
-                                          .outcome = "ok",
-                                          .detail = detail,
-                                          .sync = true};
         pthread_mutex_lock(&audit->lock);
-        audit->pruning = audit_enqueue(audit, &event, NULL, NULL, first_kept) != 0;
+        audit->pruning = audit_note(audit, AUDIT_PRUNED, object, "ok", detail, first_kept) != 0;
         pthread_mutex_unlock(&audit->lock);
     }
-    audit_files_done(&list);
 }
 
 /* Heads of lines that are gone say nothing any more. The new file takes the place of the old one at once, or not at
@@ -99,7 +91,7 @@ static int prune_heads(struct audit *audit, uint64_t first_kept)
 {
     static const char aside[] = "heads.new";
     AUTO_BUF struct buf kept = BUF_INIT(SIZE_MAX);
-    struct audit_reader reader;
+    AUTO_READER struct audit_reader reader = AUDIT_READER;
     struct audit_head head;
     const char *line;
     size_t len;
@@ -111,12 +103,9 @@ static int prune_heads(struct audit *audit, uint64_t first_kept)
         /* What is no head stays: it is for verify to speak about. */
         if (audit_head_parse(line, len, &head) == 0 && head.seq < first_kept)
             continue;
-        if (buf_append(&kept, line, len) < 0 || buf_append(&kept, "\n", 1) < 0) {
-            r = -ENOMEM;
-            break;
-        }
+        if (buf_append(&kept, line, len) < 0 || buf_append(&kept, "\n", 1) < 0)
+            return -ENOMEM;
     }
-    audit_reader_done(&reader);
     if (r < 0)
         return r;
     unlinkat(audit->dir_fd, aside, 0);
@@ -139,13 +128,12 @@ static int prune_heads(struct audit *audit, uint64_t first_kept)
 
 void audit_prune(struct audit *audit, uint64_t first_kept)
 {
-    struct audit_files list;
+    AUTO_FILES struct audit_files list = {0};
 
     if (audit_files_list(audit->dir_fd, &list) < 0)
         return;
     for (size_t i = 0; i < list.n && list.files[i].first_seq < first_kept; i++)
         unlinkat(audit->dir_fd, list.files[i].name, 0);
-    audit_files_done(&list);
     (void)!fsync(audit->dir_fd);
     (void)!prune_heads(audit, first_kept);
 }

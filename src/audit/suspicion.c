@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "crypto/crypto.h"
 
 #define SETS 256u
@@ -51,11 +52,8 @@ void suspicion_destroy(struct suspicion *suspicion)
 
 static struct suspect *find(struct suspicion *suspicion, const char *key)
 {
-    uint64_t hash = suspicion->seed;
+    struct suspect *set = suspicion->table[str_hash_seeded(suspicion->seed, key) % SETS], *oldest = &set[0];
 
-    for (const char *p = key; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
-    struct suspect *set = suspicion->table[hash % SETS], *oldest = &set[0];
     for (unsigned i = 0; i < WAYS; i++) {
         if (strncmp(set[i].key, key, sizeof(set[i].key) - 1) == 0)
             return &set[i];

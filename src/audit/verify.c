@@ -248,7 +248,7 @@ static int check_lines(struct verify *v, struct audit_reader *reader, const char
 
 static int check_rotated(struct verify *v, const struct audit_file *file)
 {
-    struct audit_reader reader;
+    AUTO_READER struct audit_reader reader = AUDIT_READER;
     int r = audit_reader_open(&reader, v->dir_fd, file->name);
 
     if (r < 0)
@@ -259,7 +259,6 @@ static int check_rotated(struct verify *v, const struct audit_file *file)
         r = problem(v, "%s: its last line is unfinished", file->name);
     else if (r == GO_ON && reader.number == 0)
         r = problem(v, "%s: is empty", file->name);
-    audit_reader_done(&reader);
     return r;
 }
 
@@ -305,7 +304,7 @@ static int check_current(struct verify *v, struct audit_reader *reader)
 /* What identifies the files there are: a rotation or retention changes it. */
 static int fingerprint(int dir_fd, struct fingerprint *ret)
 {
-    struct audit_files list;
+    AUTO_FILES struct audit_files list = {0};
     struct stat st = {0};
     int r = audit_files_list(dir_fd, &list);
 
@@ -317,14 +316,13 @@ static int fingerprint(int dir_fd, struct fingerprint *ret)
         ret->first = list.files[0].first_seq;
         ret->last = list.files[list.n - 1].first_seq;
     }
-    audit_files_done(&list);
     return 0;
 }
 
 static int check_files(struct verify *v)
 {
-    struct audit_files list = {0};
-    struct audit_reader current;
+    AUTO_FILES struct audit_files list = {0};
+    AUTO_READER struct audit_reader current = AUDIT_READER;
     int opened = audit_reader_open(&current, v->dir_fd, AUDIT_CURRENT), r;
 
     if (opened < 0 && opened != -ENOENT)
@@ -343,9 +341,7 @@ static int check_files(struct verify *v)
         if (r == GO_ON && audit_reader_left(&current) > 0)
             note(v, "%s ends with an unfinished line of %zu bytes, as after a crash", AUDIT_CURRENT,
                  audit_reader_left(&current));
-        audit_reader_done(&current);
     }
-    audit_files_done(&list);
     return r;
 }
 
