@@ -18,31 +18,6 @@
 #define NO_FILTER \
     "start the container with --security-opt seccomp=unconfined, or with a seccomp profile that allows them"
 
-static bool try_clone3(void)
-{
-    return syscall(SYS_clone3, NULL, 0) < 0 && errno == EINVAL;
-}
-
-static bool try_openat2(void)
-{
-    return syscall(SYS_openat2, -1, NULL, NULL, 0) < 0 && errno == EINVAL;
-}
-
-static bool try_open_tree(void)
-{
-    return syscall(SYS_open_tree, -1, "", ~0u) < 0 && errno == EINVAL;
-}
-
-static bool try_close_range(void)
-{
-    return syscall(SYS_close_range, 1u, 0u, 0u) < 0 && errno == EINVAL;
-}
-
-static bool try_mount_setattr(void)
-{
-    return syscall(SYS_mount_setattr, -1, "", 0, NULL, 0) < 0 && errno == EINVAL;
-}
-
 static bool try_pidfd(void)
 {
     AUTO_FD int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -53,19 +28,24 @@ static bool try_pidfd(void)
 static const struct need {
     const char *name;
     unsigned major, minor;
-    bool (*try)(void); /* NULL: by version */
     bool plain_only, v2_only;
+    long call, args[3]; /* These arguments get EINVAL from a kernel that has the call. 0: the version decides. */
 } needs[] = {
-    {"open_tree", 5, 2, try_open_tree, false, false},
-    {"clone3", 5, 3, try_clone3, false, false},
-    {"openat2", 5, 6, try_openat2, false, false},
-    {"clone into a cgroup", 5, 7, NULL, false, true},
-    {"/proc with subset=pid", 5, 8, NULL, false, false},
-    {"close_range", 5, 9, try_close_range, false, false},
-    {"overlayfs for plain users", 5, 11, NULL, true, false},
-    {"mount_setattr", 5, 12, try_mount_setattr, false, false},
-    {"cgroup.kill", 5, 14, NULL, false, true},
+    {"open_tree", 5, 2, .call = SYS_open_tree, .args = {-1, 0, UINT32_MAX}},
+    {"clone3", 5, 3, .call = SYS_clone3},
+    {"openat2", 5, 6, .call = SYS_openat2, .args = {-1}},
+    {"clone into a cgroup", 5, 7, .v2_only = true},
+    {"/proc with subset=pid", 5, 8, .call = 0},
+    {"close_range", 5, 9, .call = SYS_close_range, .args = {1, 0, 0}},
+    {"overlayfs for plain users", 5, 11, .plain_only = true},
+    {"mount_setattr", 5, 12, .call = SYS_mount_setattr, .args = {-1}},
+    {"cgroup.kill", 5, 14, .v2_only = true},
 };
+
+static bool has_call(const struct need *need)
+{
+    return syscall(need->call, need->args[0], need->args[1], need->args[2], 0L, 0L) < 0 && errno == EINVAL;
+}
 
 /* Appends " NAME (5.12)," and says whether the kernel should have had it. */
 static bool lacks(const struct doctor *d, const struct need *need, char *list, size_t size)
@@ -75,7 +55,7 @@ static bool lacks(const struct doctor *d, const struct need *need, char *list, s
     if ((need->plain_only && d->host.privileged) || (need->v2_only && d->cgroup.kind != CGROUP_V2))
         return false;
     bool new_enough = doctor_host_is_at_least(&d->host, need->major, need->minor);
-    if (need->try ? need->try() : new_enough)
+    if (need->call ? has_call(need) : new_enough)
         return false;
     snprintf(list + len, size - len, "%s %s (%u.%u)", len ? "," : "", need->name, need->major, need->minor);
     return new_enough;
