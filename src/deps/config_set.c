@@ -10,46 +10,37 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "deps/sets_priv.h"
 
 #define PIP_MAX 512u /* as for a run */
 #define PIP_TEXT 256u
 
-static const char *text_of(const struct json_value *content, const char *name)
-{
-    const struct json_value *v = json_get(content, name);
-
-    return v && v->type == JSON_STRING && v->string[0] ? v->string : NULL;
-}
-
 const char *config_set_dir(const struct json_value *content, const struct config *settings)
 {
-    const char *path = text_of(content, "sandbox_dir");
+    const char *path = json_get_text(content, "sandbox_dir", "");
 
-    if (!path)
+    if (!path[0])
         path = settings->tools_exec_dir;
     return path && path[0] == '/' ? path : NULL;
 }
 
 const char *config_set_venv(const struct json_value *content, const struct config *settings)
 {
-    const char *own = text_of(content, "venv_name");
+    const char *own = json_get_text(content, "venv_name", "");
 
-    return own ? own : settings->tools_venv_name[0] ? settings->tools_venv_name : "venv";
+    return own[0] ? own : settings->tools_venv_name[0] ? settings->tools_venv_name : "venv";
 }
 
 int config_set_file(const char *path, struct buf *out)
 {
     const struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK,
                                  .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    struct stat st;
     AUTO_FD int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     if (dir < 0)
@@ -57,18 +48,8 @@ int config_set_file(const char *path, struct buf *out)
     AUTO_FD int fd = (int)syscall(SYS_openat2, dir, "requirements.txt", &how, sizeof how);
     if (fd < 0)
         return 0; /* there is none, or none that is in the directory */
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return 0;
-    if ((uint64_t)st.st_size >= out->max)
-        return -EFBIG;
-    int r = buf_reserve(out, (size_t)st.st_size + 1);
-    if (r < 0)
-        return r;
-    ssize_t n = fd_read_all(fd, out->data + out->len, (size_t)st.st_size + 1);
-    if (n < 0)
-        return (int)n;
-    buf_commit(out, (size_t)n);
-    return 0;
+    int r = tree_read_fd(fd, out->max - 1, out);
+    return r == -EINVAL ? 0 : r;
 }
 
 /* The configuration's requirements as pip takes them; *ret is one allocation. */

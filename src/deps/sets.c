@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/id.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "deps/sets_priv.h"
@@ -48,19 +49,13 @@ struct entry *entry_add(struct sets *sets, const char *key)
         mem_free(entry);
         return NULL;
     }
-    entry->next = sets->entries;
-    sets->entries = entry;
+    list_push(&sets->entries, entry);
     return entry;
 }
 
 void entry_remove(struct sets *sets, struct entry *entry)
 {
-    for (struct entry **at = &sets->entries; *at; at = &(*at)->next) {
-        if (*at == entry) {
-            *at = entry->next;
-            break;
-        }
-    }
+    list_remove(&sets->entries, entry);
     mem_free(entry);
 }
 
@@ -74,29 +69,28 @@ static int entry_place(const struct sets *sets, struct entry *entry, const char 
 
 int entry_fill(struct sets *sets, struct entry *entry, const char *name, const char *lock, size_t lock_len)
 {
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int r = entry_place(sets, entry, name);
 
     if (r == 0)
         r = lock_hash(lock, lock_len, entry->lock);
     if (r == 0)
         r = json_read(lock, lock_len, JSON_READ_VALUES, &doc, NULL);
-    const struct json_value *venv = r == 0 ? json_get(json_root(doc), "venv") : NULL,
-                            *npm = r == 0 ? json_get(json_root(doc), "package_lock") : NULL;
-    if (r == 0 && venv && venv->type == JSON_STRING)
-        r = str_format(entry->venv, sizeof entry->venv, "%s/%s", SET_PATH, venv->string) < 0 ? -ENAMETOOLONG : 0;
-    if (r == 0) {
-        entry->set = (struct set){.key = entry->key,
-                                  .host_path = entry->path,
-                                  .lock_hash = entry->lock,
-                                  .venv = entry->venv[0] ? entry->venv : NULL,
-                                  .node_path = npm ? SET_PATH "/npm/node_modules" : NULL};
-        entry->ready = true;
-        if (!entry->used_at)
-            entry->used_at = clock_real_ns() / (int64_t)NS_PER_SEC;
-    }
-    json_doc_free(doc);
-    return r;
+    if (r < 0)
+        return r;
+    const char *venv = json_get_text(json_root(doc), "venv", NULL);
+    if (venv && str_format(entry->venv, sizeof entry->venv, "%s/%s", SET_PATH, venv) < 0)
+        return -ENAMETOOLONG;
+    bool npm = json_get(json_root(doc), "package_lock");
+    entry->set = (struct set){.key = entry->key,
+                              .host_path = entry->path,
+                              .lock_hash = entry->lock,
+                              .venv = entry->venv[0] ? entry->venv : NULL,
+                              .node_path = npm ? SET_PATH "/npm/node_modules" : NULL};
+    entry->ready = true;
+    if (!entry->used_at)
+        entry->used_at = clock_real_ns() / (int64_t)NS_PER_SEC;
+    return 0;
 }
 
 int entry_retire(struct sets *sets, struct entry *entry)
@@ -129,17 +123,6 @@ static void entry_use(struct sets *sets, struct entry *entry)
 
 /* ---- those who wait --------------------------------------------------------------------------------------------- */
 
-static bool take_off(struct sets *sets, struct set_build *waiter)
-{
-    for (struct set_build **at = &sets->waiting; *at; at = &(*at)->next) {
-        if (*at == waiter) {
-            *at = waiter->next;
-            return true;
-        }
-    }
-    return false;
-}
-
 static void waiter_free(struct set_build *waiter)
 {
     wish_done(&waiter->wish);
@@ -149,7 +132,8 @@ static void waiter_free(struct set_build *waiter)
 static void tell(struct sets *sets, struct set_build *waiter, struct entry *entry, const struct brig_err *err,
                  const char *text)
 {
-    take_off(sets, waiter);
+    list_take(&sets->waiting, &sets->last_waiting, waiter);
+    waiter->sets = NULL; /* it cannot be cancelled any more */
     waiter->text = text ? text : err ? err->message : "";
     if (!err) {
         entry->users++;
@@ -361,11 +345,8 @@ void sets_destroy(struct sets *sets)
         build_forget(b);
     }
     workers_destroy(sets->workers);
-    while (sets->waiting) {
-        struct set_build *waiter = sets->waiting;
-        sets->waiting = waiter->next;
-        waiter_free(waiter);
-    }
+    while (sets->waiting)
+        set_build_cancel(sets->waiting);
     while (sets->entries)
         entry_remove(sets, sets->entries);
     words_done(&sets->remains);
@@ -399,10 +380,7 @@ int sets_get(struct sets *sets, const struct caller *caller, const struct set_wa
         waiter_free(waiter);
         return r;
     }
-    struct set_build **end = &sets->waiting;
-    while (*end)
-        end = &(*end)->next;
-    *end = waiter;
+    list_append(&sets->waiting, &sets->last_waiting, waiter);
     sets_turn(sets);
     *ret = waiter;
     return 0;
@@ -410,8 +388,10 @@ int sets_get(struct sets *sets, const struct caller *caller, const struct set_wa
 
 void set_build_cancel(struct set_build *build)
 {
-    if (build && take_off(build->sets, build))
-        waiter_free(build);
+    if (!build || !build->sets)
+        return;
+    list_take(&build->sets->waiting, &build->sets->last_waiting, build);
+    waiter_free(build);
 }
 
 const char *set_build_error(const struct set_build *build)

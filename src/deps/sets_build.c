@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/id.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "deps/sets_priv.h"
@@ -50,17 +51,12 @@ struct build {
     struct buf lock;
     int finished;
     struct brig_err err;
-    struct build *next;
+    struct build *next, *prev;
 };
 
 static void build_free(struct build *b)
 {
-    for (struct build **at = &b->sets->builds; *at; at = &(*at)->next) {
-        if (*at == b) {
-            *at = b->next;
-            break;
-        }
-    }
+    list_remove(&b->sets->builds, b);
     loop_timer_clear(b->sets->options.loop, &b->on_measure);
     wish_done(&b->wish);
     buf_done(&b->lock);
@@ -420,9 +416,8 @@ int build_start(struct sets *sets, struct entry *entry, struct set_build *first,
                         .versions = sets->versions,
                         .dir_fd = -1,
                         .on_measure = {.fn = on_measure, .ctx = b},
-                        .lock = BUF_INIT(LOCK_MAX),
-                        .next = sets->builds};
-    sets->builds = b;
+                        .lock = BUF_INIT(LOCK_MAX)};
+    list_push(&sets->builds, b);
     b->max = sets->config->tools_sets_bytes < SET_BYTES_MAX ? sets->config->tools_sets_bytes : SET_BYTES_MAX;
     b->wish = first->wish;
     int r = make_dirs(b, first->rebuild, err);

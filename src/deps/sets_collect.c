@@ -6,13 +6,13 @@
  * sets_age, and the longest unused one first while all together are over sets_bytes; never one that is in use. It is
  * removed by a rename, and then bit by bit on a thread.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -101,26 +101,21 @@ static int read_set(struct sets *sets, const char *key)
 
 int sets_scan(struct sets *sets, struct brig_err *err)
 {
-    int fd = openat(sets->options.cache_dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_DIR DIR *dir = dir_open(sets->options.cache_dir_fd, ".");
+    int r = 0;
 
-    if (!dir) {
-        r = err_host(err, "the directory of dependency sets");
-        if (fd >= 0)
-            close(fd);
-        return r;
-    }
-    for (const struct dirent *entry = readdir(dir); r != -ENOMEM && entry; entry = readdir(dir)) {
+    if (!dir)
+        return err_host(err, "the directory of dependency sets");
+    for (const struct dirent *entry; r != -ENOMEM && (entry = dir_next(dir));) {
         size_t len = strlen(entry->d_name);
         bool lock = len == SHA256_HEX - 1 + 5 && str_eq(entry->d_name + len - 5, ".lock");
-        if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, "..") || lock || len >= SET_NAME_MAX)
+        if (lock || len >= SET_NAME_MAX)
             continue;
         if (!is_key(entry->d_name))
             r = words_add(&sets->remains, entry->d_name);
         else if ((r = read_set(sets, entry->d_name)) < 0 && r != -ENOMEM)
             sets_drop(sets, entry->d_name); /* it has this name because its installer was gone */
     }
-    closedir(dir);
     return r == -ENOMEM ? err_nomem(err) : 0;
 }
 
@@ -158,13 +153,11 @@ static uint64_t all_bytes(const struct sets *sets)
 /* Locks stay longer than sets, but not for ever. */
 static void collect_locks(struct sets *sets, int64_t now)
 {
-    int fd = openat(sets->options.cache_dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    int fd = sets->options.cache_dir_fd;
+    AUTO_DIR DIR *dir = dir_open(fd, ".");
     struct stat st;
 
-    if (!dir && fd >= 0)
-        close(fd);
-    for (const struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+    for (const struct dirent *entry; (entry = dir_next(dir));) {
         size_t len = strlen(entry->d_name);
         if (len < 5 || !str_eq(entry->d_name + len - 5, ".lock") ||
             fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -175,8 +168,6 @@ static void collect_locks(struct sets *sets, int64_t now)
             now - st.st_mtim.tv_sec > (int64_t)(sets->config->tools_sets_seconds * LOCKS_KEEP))
             (void)!unlinkat(fd, entry->d_name, 0);
     }
-    if (dir)
-        closedir(dir);
 }
 
 void sets_collect(struct sets *sets)

@@ -18,13 +18,6 @@ struct locked {
     const char *name, *version, *sha256;
 };
 
-static const char *text_of(const struct json_value *object, const char *key)
-{
-    const struct json_value *v = json_get(object, key);
-
-    return v && v->type == JSON_STRING && strlen(v->string) == v->len ? v->string : NULL;
-}
-
 static bool is_sha256(const char *text)
 {
     return strspn(text, "0123456789abcdef") == 64 && text[64] == '\0';
@@ -35,7 +28,8 @@ static bool read_one(const struct json_value *item, struct locked *ret)
 {
     char line[256];
 
-    *ret = (struct locked){text_of(item, "name"), text_of(item, "version"), text_of(item, "sha256")};
+    *ret = (struct locked){json_get_text(item, "name", NULL), json_get_text(item, "version", NULL),
+                           json_get_text(item, "sha256", NULL)};
     return ret->name && ret->version && ret->sha256 && (ret->sha256[0] == '\0' || is_sha256(ret->sha256)) &&
            str_format(line, sizeof line, "%s==%s", ret->name, ret->version) > 0 &&
            requirement_ok(line, false, false, NULL) == 0;
@@ -70,7 +64,7 @@ static int read_pip(const struct json_value *list, struct locked **ret, size_t *
 
 static int put_pip(struct json *json, const char *text, struct brig_err *err)
 {
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct locked *all = NULL;
     size_t n = 0;
     int r = text ? json_read(text, strlen(text), JSON_READ_VALUES, &doc, err) : 0;
@@ -89,7 +83,6 @@ static int put_pip(struct json *json, const char *text, struct brig_err *err)
         json_end(json);
     }
     mem_free(all);
-    json_doc_free(doc);
     return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_INVALID, 0,
                            "pip's report of what it installed cannot be read")
                  : 0;
@@ -97,14 +90,13 @@ static int put_pip(struct json *json, const char *text, struct brig_err *err)
 
 static int put_npm(struct json *json, const char *key, const char *text, struct brig_err *err)
 {
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int r = json_read(text, strlen(text), JSON_READ_VALUES, &doc, err);
 
     if (r == 0 && json_root(doc)->type != JSON_OBJECT)
         r = -EINVAL;
     if (r == 0)
         json_key_raw(json, key, json_root(doc)->raw, json_root(doc)->raw_len);
-    json_doc_free(doc);
     return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_INVALID, 0,
                            "npm's lock of what it installed cannot be read")
                  : 0;
@@ -159,16 +151,13 @@ static int read_lock(const struct json_value *root, struct buf *pip, struct buf 
 int lock_read(const char *text, size_t len, struct buf *pip, struct buf *package, struct buf *package_lock,
               struct brig_err *err)
 {
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int r = json_read(text, len, JSON_READ_VALUES, &doc, err);
 
-    if (r == 0) {
-        const struct json_value *format = json_get(json_root(doc), "format");
-        r = format && format->type == JSON_NUMBER && format->integer && format->i64 == 1 ? 0 : -EINVAL;
-    }
+    if (r == 0 && json_get_u64(json_root(doc), "format") != 1)
+        r = -EINVAL;
     if (r == 0)
         r = read_lock(json_root(doc), pip, package, package_lock);
-    json_doc_free(doc);
     return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_INVALID, 0, "the lock of this set cannot be read")
                  : 0;
 }

@@ -88,6 +88,7 @@ uint64_t tree_size(int dir_fd, const char *name);         /* The bytes on disk; 
 int tree_remove(int dir_fd, const char *name) MUST_CHECK; /* Returns 0 also if it does not exist. */
 /* Reads a regular file through no link, without waiting. */
 int tree_read(int dir_fd, const char *name, size_t max, struct buf *out) MUST_CHECK;
+int tree_read_fd(int fd, size_t max, struct buf *out) MUST_CHECK; /* -EINVAL: it is no regular file */
 /* Writes it whole or not at all. */
 int tree_write(int dir_fd, const char *name, const char *text, size_t len) MUST_CHECK;
 
@@ -123,20 +124,20 @@ struct entry {
     uint64_t bytes;
     int64_t used_at; /* wall, seconds */
     struct build *build;
-    struct entry *next;
+    struct entry *next, *prev;
 };
 
 struct set_build { /* One request that waits. */
     struct sets *sets;
     struct wish wish;
     struct caller caller;
-    bool rebuild, keyed;
+    bool rebuild;
     char key[SHA256_HEX];
     struct entry *entry; /* The entry whose build it waits for; NULL if it waits for the versions. */
     const char *text;    /* during done() */
     void (*done)(void *ctx, const struct set *set, const struct brig_err *err);
     void *ctx;
-    struct set_build *next;
+    struct set_build *next, *prev;
 };
 
 struct sets {
@@ -150,7 +151,7 @@ struct sets {
     int64_t versions_of; /* The ctime of their interpreter, in ns. */
     struct sets_run *asking;
     struct entry *entries;
-    struct set_build *waiting;
+    struct set_build *waiting, *last_waiting;
     struct build *builds;
     /* The directories that builds and removals of an earlier life left and that are not removed yet. */
     struct words remains;

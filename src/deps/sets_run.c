@@ -43,14 +43,12 @@ static void run_free(struct sets_run *run)
 static void judge(const struct sets_run *run, struct sets_result *ret)
 {
     const struct json_value *root = run->receipt ? json_root(run->receipt) : NULL, *outcome = json_get(root, "outcome");
-    const struct json_value *cause = json_get(outcome, "cause"), *code = json_get(outcome, "exit_code"),
-                            *out = json_get(root, "stdout"), *how = json_get(root, "stdout_encoding");
+    const struct json_value *code = json_get(outcome, "exit_code"), *out = json_get(root, "stdout");
 
-    *ret = (struct sets_result){.err = run->err.code ? &run->err : NULL, .cause = "", .output = ""};
-    if (cause && cause->type == JSON_STRING)
-        ret->cause = cause->string;
+    *ret = (struct sets_result){
+        .err = run->err.code ? &run->err : NULL, .cause = json_get_text(outcome, "cause", ""), .output = ""};
     ret->good = str_eq(ret->cause, "exited") && code && code->type == JSON_NUMBER && code->integer && code->i64 == 0;
-    if (out && out->type == JSON_STRING && how && how->type == JSON_STRING && str_eq(how->string, "utf-8"))
+    if (out && out->type == JSON_STRING && json_get_is(root, "stdout_encoding", "utf-8"))
         ret->output = out->string;
 }
 
@@ -164,13 +162,12 @@ static int create(struct sets_run *run, struct manager *manager, const struct co
                   struct brig_err *err)
 {
     static const uint8_t no_fingerprint[SHA256_SIZE];
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct sbox_spec spec;
     int r = json_read(text, strlen(text), JSON_READ_VALUES, &doc, err);
 
     if (r == 0)
         r = sbox_spec_parse(json_root(doc), config, &run->caller, &spec, err);
-    json_doc_free(doc);
     if (r < 0)
         return r;
     spec.ephemeral = true;

@@ -9,11 +9,11 @@
  * things hold even so: a mode is changed through the descriptor of the directory that was looked at, never by name, and
  * a way back up that does not lead to where it came from ends the removal.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "deps/sets_priv.h"
@@ -55,38 +55,22 @@ static int place_of(int fd, struct place *ret)
     return 0;
 }
 
-static bool is_dots(const char *name)
-{
-    return str_eq(name, ".") || str_eq(name, "..");
-}
-
 /* Removes what is no directory; the first directory's name is put on the stack. 1: there is one, 0: it is empty now. */
 static int empty_dir(int fd, struct buf *stack)
 {
-    int copy = openat(fd, ".", DIR_FLAGS), r = 0;
-    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    AUTO_DIR DIR *dir = dir_open(fd, ".");
 
-    if (!dir) {
-        r = -errno;
-        if (copy >= 0)
-            close(copy);
-        return r;
-    }
-    for (;;) {
-        errno = 0;
-        const struct dirent *entry = readdir(dir);
-        if (!entry) {
-            r = -errno;
-            break;
-        }
-        if (is_dots(entry->d_name) || unlinkat(fd, entry->d_name, 0) == 0 || errno == ENOENT)
+    if (!dir)
+        return -errno;
+    for (const struct dirent *entry; (entry = dir_next(dir));) {
+        if (unlinkat(fd, entry->d_name, 0) == 0 || errno == ENOENT)
             continue;
-        r = errno != EISDIR && errno != EPERM ? -errno : buf_append(stack, entry->d_name, strlen(entry->d_name) + 1);
-        r = r < 0 ? r : 1;
-        break;
+        if (errno != EISDIR && errno != EPERM)
+            return -errno;
+        int r = buf_append(stack, entry->d_name, strlen(entry->d_name) + 1);
+        return r < 0 ? r : 1;
     }
-    closedir(dir);
-    return r;
+    return -errno;
 }
 
 /* The last name of a stack of strings, each with its NUL. */
@@ -158,23 +142,19 @@ int tree_remove(int dir_fd, const char *name)
 
 static uint64_t measure(int parent, const char *name, unsigned depth)
 {
-    int fd = depth > TREE_DEPTH ? -1 : open_dir(parent, name);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    uint64_t sum = depth > TREE_DEPTH ? UINT64_MAX : 0;
-
-    if (!dir && fd >= 0)
-        close(fd);
-    for (const struct dirent *entry = dir ? readdir(dir) : NULL; entry && sum != UINT64_MAX; entry = readdir(dir)) {
+    if (depth > TREE_DEPTH)
+        return UINT64_MAX;
+    AUTO_DIR DIR *dir = dir_of(open_dir(parent, name));
+    uint64_t sum = 0;
+    for (const struct dirent *entry; (entry = dir_next(dir));) {
         struct stat st;
-        if (is_dots(entry->d_name) || fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
-        uint64_t below = S_ISDIR(st.st_mode) ? measure(fd, entry->d_name, depth + 1) : 0;
+        uint64_t below = S_ISDIR(st.st_mode) ? measure(dirfd(dir), entry->d_name, depth + 1) : 0;
         if (below == UINT64_MAX ||
             __builtin_add_overflow(sum, below + (uint64_t)st.st_blocks * 512 + 256 /* its inode */, &sum))
-            sum = UINT64_MAX;
+            return UINT64_MAX;
     }
-    if (dir)
-        closedir(dir);
     return sum;
 }
 
@@ -183,12 +163,11 @@ uint64_t tree_size(int dir_fd, const char *name)
     return measure(dir_fd, name, 0);
 }
 
-int tree_read(int dir_fd, const char *name, size_t max, struct buf *out)
+int tree_read_fd(int fd, size_t max, struct buf *out)
 {
-    AUTO_FD int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat st;
 
-    if (fd < 0 || fstat(fd, &st) < 0)
+    if (fstat(fd, &st) < 0)
         return -errno;
     if (!S_ISREG(st.st_mode))
         return -EINVAL;
@@ -202,6 +181,13 @@ int tree_read(int dir_fd, const char *name, size_t max, struct buf *out)
         return (int)n;
     buf_commit(out, (size_t)n);
     return 0;
+}
+
+int tree_read(int dir_fd, const char *name, size_t max, struct buf *out)
+{
+    AUTO_FD int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+    return fd < 0 ? -errno : tree_read_fd(fd, max, out);
 }
 
 int tree_write(int dir_fd, const char *name, const char *text, size_t len)

@@ -11,7 +11,6 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "base/utf8.h"
 
 #define MAX_WAITING 4096u
 #define MAX_WAITING_ORG 256u
@@ -86,22 +85,6 @@ static void on_timer(struct loop_timer *timer)
     unlink_entry(entry); /* before the call: it may ask anew, or destroy us */
     entry->decided(entry->ctx, entry->told ? entry->verdict : VERDICT_EXPIRED, entry->by, entry->reason);
     free_entry(entry);
-}
-
-/* At most size - 1 bytes, between characters. */
-static void cut_copy(char *out, size_t size, const char *text)
-{
-    size_t len = strlen(text), at = 0;
-
-    while (at < len) {
-        size_t n = utf8_sequence(text + at, len - at, NULL);
-        n = n > 0 ? n : 1;
-        if (at + n >= size)
-            break;
-        at += n;
-    }
-    memcpy(out, text, at);
-    out[at] = '\0';
 }
 
 static struct entry *find(const struct approvals *approvals, const char *run_id)
@@ -206,8 +189,8 @@ int approvals_decide(struct approvals *approvals, const char *org, const char *r
     }
     entry->told = true;
     entry->verdict = yes ? VERDICT_APPROVED : VERDICT_DENIED;
-    cut_copy(entry->by, sizeof(entry->by), by ? by : "");
-    cut_copy(entry->reason, sizeof(entry->reason), reason ? reason : "");
+    str_cut(entry->by, sizeof(entry->by), by ? by : "");
+    str_cut(entry->reason, sizeof(entry->reason), reason ? reason : "");
     return 0;
 }
 

@@ -6,13 +6,13 @@
  * ARTIFACTS_ORG_MAX, its oldest are removed, because the store lies on the same disk. A tar is written under another
  * name and renamed when it is whole. It is opened by organisation and id, and both are checked to be plain names.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "codec/wire/guest_svc.h"
@@ -97,20 +97,15 @@ static void on_gone(void *ctx, struct sbox *sbox UNUSED)
 /* They go with their runs' rows: as old as `[store] keep_runs` allows. */
 static void sweep_dir(int state, const char *org, int64_t before)
 {
-    int fd = openat(state, org, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *entry;
+    AUTO_DIR DIR *dir = dir_open(state, org);
     struct stat st;
 
-    if (!dir) {
-        base_close_fd(&fd);
+    if (!dir)
         return;
-    }
-    while ((entry = readdir(dir)))
-        if (entry->d_name[0] != '.' && fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+    for (const struct dirent *entry; (entry = dir_next(dir));)
+        if (entry->d_name[0] != '.' && fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISREG(st.st_mode) && st.st_mtime < before)
-            (void)!unlinkat(fd, entry->d_name, 0);
-    closedir(dir);
+            (void)!unlinkat(dirfd(dir), entry->d_name, 0);
     (void)!unlinkat(state, org, AT_REMOVEDIR); /* when it is empty */
 }
 
@@ -122,17 +117,10 @@ static void sweep(struct executor *executor)
     if (keep == 0 || (executor->swept_ns && now - executor->swept_ns < SWEEP_NS))
         return;
     executor->swept_ns = now;
-    int fd = openat(executor->o.artifacts_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *entry;
-    if (!dir) {
-        base_close_fd(&fd);
-        return;
-    }
-    while ((entry = readdir(dir)))
+    AUTO_DIR DIR *dir = dir_open(executor->o.artifacts_fd, ".");
+    for (const struct dirent *entry; (entry = dir_next(dir));)
         if (plain(entry->d_name))
-            sweep_dir(fd, entry->d_name, seconds - (int64_t)keep);
-    closedir(dir);
+            sweep_dir(dirfd(dir), entry->d_name, seconds - (int64_t)keep);
 }
 
 /* ---- the bound of an organisation ------------------------------------------------------------------------ */
@@ -151,28 +139,21 @@ static int by_age(const void *a, const void *b)
                                   : (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-static int list_kept(int dir_fd, struct kept **list, size_t *n, uint64_t *bytes)
+/* Without memory it lists what it has: then less is removed. */
+static void list_kept(int dir_fd, struct kept **list, size_t *n, uint64_t *bytes)
 {
-    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *entry;
+    AUTO_DIR DIR *dir = dir_open(dir_fd, ".");
     struct stat st;
     size_t room = 0;
 
-    if (!dir) {
-        base_close_fd(&fd);
-        return -EIO;
-    }
-    while (r == 0 && (entry = readdir(dir))) {
-        if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+    for (const struct dirent *entry; (entry = dir_next(dir));) {
+        if (fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
             strlen(entry->d_name) >= sizeof(*list)->name)
             continue;
         if (*n == room) {
             struct kept *more = mem_realloc_array(*list, room + 256, sizeof *more);
-            if (!more) {
-                r = -ENOMEM;
-                break;
-            }
+            if (!more)
+                return;
             *list = more;
             room += 256;
         }
@@ -181,8 +162,6 @@ static int list_kept(int dir_fd, struct kept **list, size_t *n, uint64_t *bytes)
         snprintf(k->name, sizeof k->name, "%.63s", entry->d_name);
         *bytes += k->bytes;
     }
-    closedir(dir);
-    return r;
 }
 
 /* The oldest go while there is too much. One that is being written has the newest time, and goes last. */
@@ -192,7 +171,7 @@ static void weigh(int dir_fd)
     size_t n = 0;
     uint64_t bytes = 0;
 
-    (void)!list_kept(dir_fd, &list, &n, &bytes);
+    list_kept(dir_fd, &list, &n, &bytes);
     if (n == 0 || bytes <= ARTIFACTS_ORG_MAX)
         return;
     qsort(list, n, sizeof *list, by_age);
@@ -333,20 +312,13 @@ void artifacts_free(struct executor *executor)
 /* Finds it in any organisation, for the administrator of all. */
 static int open_any(int state, const char *id)
 {
-    int fd = openat(state, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *entry;
+    AUTO_DIR DIR *dir = dir_open(state, ".");
     char path[400];
     int ret = -1;
 
-    if (!dir) {
-        base_close_fd(&fd);
-        return -1;
-    }
-    while (ret < 0 && (entry = readdir(dir)))
+    for (const struct dirent *entry; ret < 0 && (entry = dir_next(dir));)
         if (plain(entry->d_name) && str_format(path, sizeof path, "%s/%s.tar", entry->d_name, id) >= 0)
             ret = openat(state, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    closedir(dir);
     errno = ENOENT;
     return ret;
 }

@@ -53,12 +53,7 @@ void run_free(struct run *run)
     free_request(run);
     mem_free(run->secrets_memory);
     crypto_wipe(run->key, sizeof run->key);
-    if (run->prev)
-        run->prev->next = run->next;
-    else if (executor->runs == run)
-        executor->runs = run->next;
-    if (run->next)
-        run->next->prev = run->prev;
+    list_remove(&executor->runs, run);
     executor->n_runs--;
     if (run->breathes)
         pool_breathe(executor->o.pool);
@@ -366,9 +361,7 @@ void executor_destroy(struct executor *executor)
     while (executor->runs) {
         struct run *run = executor->runs;
         if (run->step == STEP_RESULT) { /* the agents' objects call back with it: what is left is freed there */
-            executor->runs = run->next;
-            if (run->next)
-                run->next->prev = NULL;
+            list_remove(&executor->runs, run);
             run->executor = NULL;
             free_request(run);
             continue;

@@ -63,18 +63,9 @@ int rates_create(struct rates **ret, struct brig_err *err)
     return 0;
 }
 
-static uint64_t hash_text(uint64_t hash, const char *text)
-{
-    do {
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 29;
-    } while (*text++);
-    return hash;
-}
-
 static struct share **find_share(struct rates *rates, const char *org)
 {
-    struct share **at = &rates->shares[hash_text(rates->seed, org) % CHAINS];
+    struct share **at = &rates->shares[str_hash_seeded(rates->seed, org) % CHAINS];
 
     while (*at && !str_eq((*at)->org, org))
         at = &(*at)->next;
@@ -218,7 +209,7 @@ static int refuse(const char *tool, uint64_t wait_ns, uint64_t *ret_retry_s, str
 int rates_take(struct rates *rates, const char *org, const char *tool, uint64_t max, uint64_t window_s, uint64_t now_ns,
                uint64_t *ret_retry_s, struct brig_err *err)
 {
-    size_t chain = hash_text(hash_text(rates->seed, org), tool) % CHAINS;
+    size_t chain = str_hash_seeded(str_hash_seeded(rates->seed, org), tool) % CHAINS;
     uint64_t length;
 
     if (__builtin_mul_overflow(window_s, SECOND, &length))

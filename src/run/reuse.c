@@ -170,7 +170,7 @@ static int make(struct reuse_wait *wait, struct brig_err *err)
     struct run *run = wait->run;
     const struct executor_options *o = &run->executor->o;
     AUTO_BUF struct buf text = BUF_INIT(1u << 20);
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct sbox_spec spec = {0};
     struct caller ours = run->caller;
     int r = put_spec(run, wait, &text);
@@ -181,7 +181,6 @@ static int make(struct reuse_wait *wait, struct brig_err *err)
         r = json_read(text.data, text.len, JSON_READ_VALUES, &doc, err);
     if (r == 0)
         r = sbox_spec_parse(json_root(doc), o->config, &ours, &spec, err);
-    json_doc_free(doc);
     if (r < 0)
         return r;
     raise_limits(&run->limits, &spec.limits);

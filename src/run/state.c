@@ -132,7 +132,7 @@ static int check(const struct json_value *before, const struct json_value *chang
             label && label->type == JSON_STRING ? block_named(changed_blocks, label) : NULL;
         if (!after)
             return err_set(err, BRIG_E_INVALID, 0, "agent_state: block `%.64s` is missing",
-                           label && label->type == JSON_STRING ? label->string : "?");
+                           json_get_text(block, "label", "?"));
         int r = check_block(block, after, err);
         if (r < 0)
             return r;

@@ -7,10 +7,10 @@
  * The directory is only looked at: whether it is there and holds anything decides which pool a run comes from, so that
  * the common case, an empty one, shares one pool.
  */
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "deps/config_set.h"
 #include "run/run_priv.h"
 
@@ -39,7 +39,7 @@ static int of_default(const struct run *run, char out[FINGERPRINT_MAX])
 {
     static const char empty[] = "{}";
     AUTO_BUF struct buf text = BUF_INIT(1u << 20);
-    struct json_doc *asked = NULL, *whole = NULL;
+    AUTO_JSON struct json_doc *asked = NULL, *whole = NULL;
     int r = json_read(empty, 2, 2, &asked, NULL);
 
     if (r == 0)
@@ -48,8 +48,6 @@ static int of_default(const struct run *run, char out[FINGERPRINT_MAX])
         r = json_read(text.data, text.len, JSON_READ_VALUES, &whole, NULL);
     if (r == 0)
         r = config_fingerprint("local", run->caller.org_id, json_root(whole), out);
-    json_doc_free(asked);
-    json_doc_free(whole);
     return r;
 }
 
@@ -81,16 +79,9 @@ void run_fingerprint(struct run *run)
 
 static bool look(const char *path)
 {
-    DIR *dir = opendir(path);
-    const struct dirent *entry;
-    bool filled = false;
+    AUTO_DIR DIR *dir = opendir(path);
 
-    if (!dir)
-        return false;
-    while (!filled && (entry = readdir(dir)))
-        filled = !str_eq(entry->d_name, ".") && !str_eq(entry->d_name, "..");
-    closedir(dir);
-    return filled;
+    return dir_next(dir) != NULL;
 }
 
 /* Not looked at again within a second: a run costs no system call for it. */

@@ -44,14 +44,14 @@ static int add_variables(struct run *run, struct brig_err *err)
         return 0;
     for (const struct object *v = objects_first(configs_variables(o->configs), run->caller.org_id); v && r == 0;
          v = v->next) {
-        const struct json_value *of = json_get(v->json, "config_id"), *key = json_get(v->json, "key");
+        const char *key = json_get_text(v->json, "key", NULL);
         uint8_t *value = NULL;
         size_t len = 0;
-        if (!of || of->type != JSON_STRING || !str_eq(of->string, config->id) || !key || key->type != JSON_STRING)
+        if (!key || !json_get_is(v->json, "config_id", config->id))
             continue;
         r = variable_reveal(o->configs, v, &value, &len, err);
         if (r == 0)
-            r = environment_add(run->env, ENV_SANDBOX, key->string, (const char *)value, len, true, err);
+            r = environment_add(run->env, ENV_SANDBOX, key, (const char *)value, len, true, err);
         crypto_secret_free(value, len);
     }
     return r;

@@ -32,12 +32,11 @@ void place_order(struct run *run)
 {
     const struct executor *executor = run->executor;
     const struct run_ask *ask = run->ask;
-    const struct json_value *own = json_get(json_get(ask->org_doc, "tools"), "provider");
     struct provider *e2b = NULL;
 
     /* a name that is cut is as long as the array, and no provider's */
     str_cut(run->wish, sizeof run->wish, ask->provider);
-    str_cut(run->org_wish, sizeof run->org_wish, own && own->type == JSON_STRING ? own->string : NULL);
+    str_cut(run->org_wish, sizeof run->org_wish, json_get_text(json_get(ask->org_doc, "tools"), "provider", NULL));
     wish(run, run->wish);
     wish(run, run->tool.provider);
     wish(run, run->org_wish);

@@ -256,7 +256,7 @@ static int take_result(struct run *run, const struct frame_answer *a)
 {
     static const struct json_value null = {.type = JSON_NULL};
     struct outcome *o = run->outcome;
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int r = scrubbed_value(run, a, &doc);
     const struct json_value *value = doc ? json_root(doc) : a->result_value ? a->result_value : &null;
     bool object = value->type == JSON_OBJECT;
@@ -274,7 +274,6 @@ static int take_result(struct run *run, const struct frame_answer *a)
         if (r == 0 && text_truncate(&o->text, limit))
             r = json_text(&o->text, &o->func_return);
     }
-    json_doc_free(doc);
     return r;
 }
 

@@ -142,7 +142,7 @@ static void tell(struct webhook_call *call, const struct json_value *vars, const
 
 static void tell_answer(struct webhook_call *call)
 {
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct brig_err err = {0};
 
     if (json_read(call->answer, call->answer_len, 8192, &doc, NULL) < 0 || json_root(doc)->type != JSON_OBJECT) {
@@ -152,7 +152,6 @@ static void tell_answer(struct webhook_call *call)
         cache_add(call->webhook, call->body, call->answer, call->answer_len);
         tell(call, json_root(doc), NULL);
     }
-    json_doc_free(doc);
 }
 
 static int launch(struct webhook_call *call, struct brig_err *err);

@@ -10,6 +10,7 @@
  * While the first create still runs, those who repeat it wait for its answer, at most IDEM_WAITS of them. A create that
  * failed leaves nothing: the next attempt is a first one.
  */
+#include "base/list.h"
 #include "base/share.h"
 #include "crypto/crypto.h"
 #include "sandbox/private.h"
@@ -77,12 +78,7 @@ static int join(struct manager *manager, struct idem *idem)
         str_assign((*at)->org_id, idem->org_id);
     }
     idem->org = *at;
-    idem->org_older = idem->org->last;
-    if (idem->org_older)
-        idem->org_older->org_newer = idem;
-    else
-        idem->org->first = idem;
-    idem->org->last = idem;
+    list_append_by(&idem->org->first, &idem->org->last, idem, org_newer, org_older);
     idem->org->n++;
     return 0;
 }
@@ -91,14 +87,7 @@ static void leave(struct manager *manager, struct idem *idem)
 {
     struct idem_org *org = idem->org;
 
-    if (idem->org_older)
-        idem->org_older->org_newer = idem->org_newer;
-    else
-        org->first = idem->org_newer;
-    if (idem->org_newer)
-        idem->org_newer->org_older = idem->org_older;
-    else
-        org->last = idem->org_older;
+    list_take_by(&org->first, &org->last, idem, org_newer, org_older);
     if (--org->n > 0)
         return;
     *find_org(manager, idem->org_id) = org->next;
@@ -112,14 +101,7 @@ static void drop(struct manager *manager, struct idem *idem)
     while (*at != idem)
         at = &(*at)->next;
     *at = idem->next;
-    if (idem->older)
-        idem->older->newer = idem->newer;
-    else
-        manager->idem_first = idem->newer;
-    if (idem->newer)
-        idem->newer->older = idem->older;
-    else
-        manager->idem_last = idem->older;
+    list_take_by(&manager->idem_first, &manager->idem_last, idem, newer, older);
     manager->n_idems--;
     leave(manager, idem);
     loop_timer_clear(manager->loop, &idem->answer);
@@ -151,12 +133,7 @@ static struct idem *add(struct manager *manager, const char *org_id, const char 
     struct idem **head = &manager->idems[sandbox_bucket(org_id, key)];
     idem->next = *head;
     *head = idem;
-    idem->older = manager->idem_last;
-    if (idem->older)
-        idem->older->newer = idem;
-    else
-        manager->idem_first = idem;
-    manager->idem_last = idem;
+    list_append_by(&manager->idem_first, &manager->idem_last, idem, newer, older);
     manager->n_idems++;
     return idem;
 }
@@ -328,21 +305,18 @@ void idem_settle(struct manager *manager, struct idem *idem, struct sbox *sbox, 
 static int on_row(void *ctx, const struct store_idempotency *row)
 {
     struct manager *manager = ctx;
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
 
     if (clock_real_ns() - row->created_at_ns > IDEM_KEEP_NS || find(manager, row->org_id, row->key))
         return 0;
     if (!row->doc || json_read(row->doc, strlen(row->doc), 64, &doc, NULL) < 0)
         return 0; /* not ours to refuse the start for */
-    const struct json_value *id = json_get(json_root(doc), "sandbox_id");
+    const char *id = json_get_text(json_root(doc), "sandbox_id", NULL);
     make_room(manager, row->org_id); /* the oldest came first */
-    struct idem *idem = id && id->type == JSON_STRING
-                            ? add(manager, row->org_id, row->key, row->fingerprint, row->created_at_ns)
-                            : NULL;
+    struct idem *idem = id ? add(manager, row->org_id, row->key, row->fingerprint, row->created_at_ns) : NULL;
     /* An id that is too long becomes no id, so it is not found. */
     if (idem)
-        (void)!str_copy(idem->sandbox_id, sizeof idem->sandbox_id, id->string);
-    json_doc_free(doc);
+        (void)!str_copy(idem->sandbox_id, sizeof idem->sandbox_id, id);
     return 0;
 }
 

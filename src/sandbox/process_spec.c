@@ -3,6 +3,7 @@
  * process_spec.c: a program to run, from JSON (schema ProcessSpec), strictly: one table of members, as sbox_spec.c has.
  * Everything is copied into one block, so that the request's text may go.
  */
+#include "base/base64.h"
 #include "host/limits.h"
 #include "sandbox/processes.h"
 
@@ -144,36 +145,23 @@ static int read_on_output(struct proc_in *in, const struct json_value *v, struct
     return 0;
 }
 
-static int read_tty(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+static int read_flag(struct proc_in *in, const struct json_value *v, struct brig_err *err)
 {
-    return spec_bool(v, "tty", &in->spec->tty, err);
+    struct process_spec *spec = in->spec;
+
+    return spec_bool(v, v->key,
+                     str_eq(v->key, "tty")    ? &spec->tty
+                     : str_eq(v->key, "hold") ? &spec->hold
+                                              : &spec->stdin_open,
+                     err);
 }
 
-static int read_stdin_open(struct proc_in *in, const struct json_value *v, struct brig_err *err)
-{
-    return spec_bool(v, "stdin_open", &in->spec->stdin_open, err);
-}
-
-static int read_hold(struct proc_in *in, const struct json_value *v, struct brig_err *err)
-{
-    return spec_bool(v, "hold", &in->spec->hold, err);
-}
-
-static int read_rows(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+static int read_window(struct proc_in *in, const struct json_value *v, struct brig_err *err)
 {
     uint64_t value = 0;
-    int r = spec_count(v, "rows", 1, UINT16_MAX, &value, err);
+    int r = spec_count(v, v->key, 1, UINT16_MAX, &value, err);
 
-    in->spec->rows = (uint16_t)value;
-    return r;
-}
-
-static int read_cols(struct proc_in *in, const struct json_value *v, struct brig_err *err)
-{
-    uint64_t value = 0;
-    int r = spec_count(v, "cols", 1, UINT16_MAX, &value, err);
-
-    in->spec->cols = (uint16_t)value;
+    *(str_eq(v->key, "rows") ? &in->spec->rows : &in->spec->cols) = (uint16_t)value;
     return r;
 }
 
@@ -192,56 +180,12 @@ static const struct {
     const char *key;
     member_fn *read;
 } members[] = {
-    {"argv", read_argv},
-    {"command", read_command},
-    {"env", read_env},
-    {"cwd", read_cwd},
-    {"stdin", read_stdin},
-    {"stdin_encoding", read_stdin_encoding},
-    {"timeout", read_timeout},
-    {"output", read_output},
-    {"on_output_limit", read_on_output},
-    {"tty", read_tty},
-    {"stdin_open", read_stdin_open},
-    {"hold", read_hold},
-    {"rows", read_rows},
-    {"cols", read_cols},
-    {"ring", read_ring},
+    {"argv", read_argv},       {"command", read_command}, {"env", read_env},
+    {"cwd", read_cwd},         {"stdin", read_stdin},     {"stdin_encoding", read_stdin_encoding},
+    {"timeout", read_timeout}, {"output", read_output},   {"on_output_limit", read_on_output},
+    {"tty", read_flag},        {"stdin_open", read_flag}, {"hold", read_flag},
+    {"rows", read_window},     {"cols", read_window},     {"ring", read_ring},
 };
-
-static int base64_value(char c)
-{
-    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(alphabet, c) : NULL;
-
-    return at ? (int)(at - alphabet) : -1;
-}
-
-/* RFC 4648 with padding, nothing else in it, unused bits zero. The result is never longer than the text. */
-static ssize_t base64_decode(const char *text, size_t len, char *out)
-{
-    size_t n = 0, pad = len > 0 && text[len - 1] == '=' ? (len > 1 && text[len - 2] == '=' ? 2 : 1) : 0;
-    uint32_t bits = 0;
-
-    if (len % 4 != 0)
-        return -EINVAL;
-    for (size_t i = 0; i < len; i++) {
-        bool padding = i >= len - pad;
-        int value = padding ? 0 : base64_value(text[i]);
-        if (value < 0)
-            return -EINVAL;
-        bits = bits << 6 | (uint32_t)value;
-        if (i % 4 != 3)
-            continue;
-        size_t bytes = i == len - 1 ? 3 - pad : 3;
-        if (bits & ((UINT32_C(1) << 8 * (3 - bytes)) - 1))
-            return -EINVAL;
-        for (size_t k = 0; k < bytes; k++)
-            out[n++] = (char)(bits >> (16 - 8 * k) & 0xff);
-        bits = 0;
-    }
-    return (ssize_t)n;
-}
 
 static int take_input(struct proc_in *in, struct brig_err *err)
 {
@@ -251,7 +195,7 @@ static int take_input(struct proc_in *in, struct brig_err *err)
     in->spec->input = data;
     in->spec->input_len = in->input->len;
     if (in->input_base64) {
-        ssize_t n = base64_decode(in->input->string, in->input->len, data);
+        ssize_t n = base64_decode_padded(data, in->input->len, data, in->input->len);
         if (n < 0)
             return err_usage(err, "stdin: is not base64");
         in->spec->input_len = (size_t)n;

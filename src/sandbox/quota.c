@@ -177,16 +177,12 @@ struct loading {
 
 static int load_one(struct loading *in, const char *id, const char *text)
 {
-    struct json_doc *doc = NULL;
-    int r = 0;
+    AUTO_JSON struct json_doc *doc = NULL;
 
     if (!text || !text[0])
         return 0;
-    r = json_read(text, strlen(text), JSON_READ_VALUES, &doc, in->err);
-    if (r == 0)
-        r = manager_set_quota(in->manager, id, json_root(doc), in->err);
-    json_doc_free(doc);
-    return r;
+    int r = json_read(text, strlen(text), JSON_READ_VALUES, &doc, in->err);
+    return r < 0 ? r : manager_set_quota(in->manager, id, json_root(doc), in->err);
 }
 
 static int on_org(void *ctx, const struct store_org *org)

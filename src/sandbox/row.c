@@ -35,8 +35,7 @@ static void put_row(struct json *json, const struct sbox *sbox)
 int row_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct store_sandbox row = {.created_at_ns = sbox->created_at_ns, .updated_at_ns = sbox->updated_at_ns};
-
-    struct buf buf = BUF_INIT(ROW_MAX);
+    AUTO_BUF struct buf buf = BUF_INIT(ROW_MAX);
     struct json json = JSON_INIT(&buf);
     /* A create that is being committed is a running sandbox for whoever reads the row. */
     enum sbox_state state = sbox->state == SBOX_CREATING ? SBOX_RUNNING : sbox->state;
@@ -63,30 +62,15 @@ int row_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err
         r = store_put_sandbox(sbox->manager->store, &row, op ? store_op_done : NULL, op, err);
     if (r < 0)
         store_op_drop(op);
-    buf_done(&buf);
     return r;
-}
-
-static uint64_t get_u64(const struct json_value *doc, const char *key)
-{
-    const struct json_value *v = json_get(doc, key);
-
-    return v && v->type == JSON_NUMBER && v->integer && v->i64 > 0 ? (uint64_t)v->i64 : 0;
-}
-
-static const char *get_string(const struct json_value *doc, const char *key)
-{
-    const struct json_value *v = json_get(doc, key);
-
-    return v && v->type == JSON_STRING ? v->string : "";
 }
 
 /* As what it was made: a row that does not say so was made by somebody who may nothing. */
 static void read_creator(const struct json_value *doc, struct caller *ret)
 {
-    enum standing as = standing_parse(get_string(doc, "created_as"));
+    enum standing as = standing_parse(json_get_text(doc, "created_as", ""));
 
-    str_cut(ret->actor, sizeof ret->actor, get_string(doc, "created_by"));
+    str_cut(ret->actor, sizeof ret->actor, json_get_text(doc, "created_by", ""));
     ret->socket = as == STANDING_SOCKET;
     ret->role = as >= STANDING_ADMIN ? STORE_ROLE_ADMIN : as == STANDING_USER ? STORE_ROLE_USER : STORE_ROLE_READ_ONLY;
 }
@@ -96,7 +80,6 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
     /* what it may ask for was judged at its create */
     static const struct caller admin = {.role = STORE_ROLE_ADMIN, .socket = true};
     const struct json_value *spec = json_get(doc, "spec");
-    const struct json_value *by_timeout = json_get(doc, "paused_by_timeout");
     struct sbox_private *priv = sbox->priv;
 
     if (!spec)
@@ -104,16 +87,16 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
     int r = spec_parse(spec, manager->config, &admin, true, &sbox->spec, err);
     if (r < 0)
         return r;
-    if (str_copy(priv->box_id, sizeof priv->box_id, get_string(doc, "box_id")) < 0 ||
-        str_copy(sbox->boot_id, sizeof sbox->boot_id, get_string(doc, "boot_id")) < 0 ||
-        str_copy(sbox->spec.reuse, sizeof sbox->spec.reuse, get_string(doc, "reuse")) < 0 ||
-        str_copy(sbox->spec.reuse_config, sizeof sbox->spec.reuse_config, get_string(doc, "reuse_config")) < 0)
+    if (str_copy(priv->box_id, sizeof priv->box_id, json_get_text(doc, "box_id", "")) < 0 ||
+        str_copy(sbox->boot_id, sizeof sbox->boot_id, json_get_text(doc, "boot_id", "")) < 0 ||
+        str_copy(sbox->spec.reuse, sizeof sbox->spec.reuse, json_get_text(doc, "reuse", "")) < 0 ||
+        str_copy(sbox->spec.reuse_config, sizeof sbox->spec.reuse_config, json_get_text(doc, "reuse_config", "")) < 0)
         return err_set(err, BRIG_E_HOST, 0, "its row has a name that is too long");
     read_creator(doc, &priv->creator);
-    sbox->ends_at_boot_ns = get_u64(doc, "ends_at_boot_ns");
-    priv->paused_by_timeout = by_timeout && by_timeout->type == JSON_BOOL && by_timeout->boolean;
-    priv->recreated = (uint32_t)get_u64(doc, "recreated");
-    uint64_t next = get_u64(doc, "next_proc");
+    sbox->ends_at_boot_ns = json_get_u64(doc, "ends_at_boot_ns");
+    priv->paused_by_timeout = json_get_bool(doc, "paused_by_timeout");
+    priv->recreated = (uint32_t)json_get_u64(doc, "recreated");
+    uint64_t next = json_get_u64(doc, "next_proc");
     sbox->next_proc = next && next < INT32_MAX ? (uint32_t)next : 1;
     priv->reserved = sbox->next_proc;
     return network_read_row(sbox, json_get(doc, "gate"), err);
@@ -121,7 +104,7 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
 
 int row_read(struct manager *manager, const struct store_sandbox *row, struct sbox *sbox, struct brig_err *err)
 {
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     str_assign(sbox->org_id, row->org_id); /* whose secrets and policies */
     str_assign(sbox->priv->creator.org_id, row->org_id);
     str_assign(sbox->id, row->id);
@@ -129,7 +112,6 @@ int row_read(struct manager *manager, const struct store_sandbox *row, struct sb
 
     if (r == 0)
         r = read_doc(manager, json_root(doc), sbox, err);
-    json_doc_free(doc);
     if (r < 0)
         return r;
     str_assign(sbox->key_id, row->key_id);

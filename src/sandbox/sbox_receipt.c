@@ -36,8 +36,7 @@ int process_receipt(struct process *process)
 {
     const struct sbox *sbox = process->sbox;
     struct brig_receipt r = {.size = sizeof r};
-    struct buf buf = BUF_INIT(RECEIPT_MAX);
-    AUTO_BUF struct buf learned = BUF_INIT(POLICY_JSON_MAX);
+    AUTO_BUF struct buf buf = BUF_INIT(RECEIPT_MAX), learned = BUF_INIT(POLICY_JSON_MAX);
     struct json json = JSON_INIT(&buf);
     const struct receipt_service service = {
         .organization_id = sbox->org_id,
@@ -76,7 +75,6 @@ int process_receipt(struct process *process)
     int e = json_finish(&json);
     mem_free(process->receipt);
     process->receipt = e == 0 ? buf_take(&buf, &process->receipt_len) : NULL;
-    buf_done(&buf);
     return process->receipt ? 0 : -ENOMEM;
 }
 
@@ -117,27 +115,6 @@ int process_open_doc(const struct process *process, struct buf *out)
     return json_finish(&json);
 }
 
-static uint64_t number_of(const struct json_value *object, const char *key)
-{
-    const struct json_value *v = json_get(object, key);
-
-    return v && v->type == JSON_NUMBER && v->integer && v->i64 > 0 ? (uint64_t)v->i64 : 0;
-}
-
-static bool flag_of(const struct json_value *object, const char *key)
-{
-    const struct json_value *v = json_get(object, key);
-
-    return v && v->type == JSON_BOOL && v->boolean;
-}
-
-static const char *string_of(const struct json_value *object, const char *key)
-{
-    const struct json_value *v = json_get(object, key);
-
-    return v && v->type == JSON_STRING ? v->string : "";
-}
-
 static int copy_argv(struct process *process, const struct json_value *command)
 {
     size_t n = command && command->type == JSON_ARRAY ? command->count : 0, size = (n + 3) * sizeof(char *), i = 0;
@@ -162,13 +139,13 @@ static int copy_argv(struct process *process, const struct json_value *command)
 static int from_doc(struct sbox *sbox, const struct json_value *doc, const char *run_id)
 {
     const struct json_value *resume = json_get(doc, "resume");
-    uint64_t number = number_of(doc, "process"), shell = number_of(resume, "shell");
+    uint64_t number = json_get_u64(doc, "process"), shell = json_get_u64(resume, "shell");
     struct caller caller = {0};
 
     if (number == 0 || number >= INT32_MAX || process_find(sbox, (uint32_t)number) ||
-        str_copy(caller.key_id, sizeof caller.key_id, string_of(resume, "key_id")) < 0)
+        str_copy(caller.key_id, sizeof caller.key_id, json_get_text(resume, "key_id", "")) < 0)
         return -EINVAL;
-    str_cut(caller.actor, sizeof caller.actor, string_of(resume, "actor"));
+    str_cut(caller.actor, sizeof caller.actor, json_get_text(resume, "actor", ""));
     str_assign(caller.org_id, sbox->org_id);
     struct process *process = process_new(sbox, &caller, shell != 0);
     if (!process)
@@ -182,13 +159,13 @@ static int from_doc(struct sbox *sbox, const struct json_value *doc, const char 
     process->shell_number = (uint32_t)shell;
     process->unconfirmed = true;
     process->prog.state = PROGRAM_RUNNING;
-    process->prog.sent_ns = number_of(resume, "sent_ns");
-    process->started_at_ns = (int64_t)number_of(resume, "started_at_ns");
-    process->prog.timeout_ms = number_of(resume, "timeout_ms");
-    process->prog.deadline_ns = number_of(resume, "deadline_ns");
-    process->prog.output_max = number_of(resume, "output");
-    process->tty = flag_of(resume, "tty");
-    process->stdin_open = flag_of(resume, "stdin");
+    process->prog.sent_ns = json_get_u64(resume, "sent_ns");
+    process->started_at_ns = (int64_t)json_get_u64(resume, "started_at_ns");
+    process->prog.timeout_ms = json_get_u64(resume, "timeout_ms");
+    process->prog.deadline_ns = json_get_u64(resume, "deadline_ns");
+    process->prog.output_max = json_get_u64(resume, "output");
+    process->tty = json_get_bool(resume, "tty");
+    process->stdin_open = json_get_bool(resume, "stdin");
     if (sbox->next_proc <= process->prog.number)
         sbox->next_proc = process->prog.number + 1;
     return 0;
@@ -198,8 +175,7 @@ static int from_doc(struct sbox *sbox, const struct json_value *doc, const char 
 static void close_run(struct manager *manager, const struct json_value *doc, const char *text, const char *run_id)
 {
     struct store_run row = {.ended_at_ns = clock_real_ns()};
-    AUTO_BUF struct buf buf = BUF_INIT(ROW_MAX);
-    AUTO_BUF struct buf tail = BUF_INIT(4096);
+    AUTO_BUF struct buf buf = BUF_INIT(ROW_MAX), tail = BUF_INIT(4096);
     struct json json = JSON_INIT(&tail);
     const struct brig_receipt outcome = {.cause = BRIG_CAUSE_HOST_ERROR,
                                          .detail = "the service ended before the run did, and with it its sandbox"};
@@ -212,8 +188,8 @@ static void close_run(struct manager *manager, const struct json_value *doc, con
     if (json_finish(&json) < 0 || !end || buf_append(&buf, text, (size_t)(end - text)) < 0 ||
         buf_append(&buf, ",", 1) < 0 || buf_append(&buf, tail.data + 1, tail.len - 1) < 0 ||
         str_copy(row.id, sizeof row.id, run_id) < 0 ||
-        str_copy(row.org_id, sizeof row.org_id, string_of(doc, "organization_id")) < 0 ||
-        str_copy(row.sandbox_id, sizeof row.sandbox_id, string_of(doc, "sandbox_id")) < 0)
+        str_copy(row.org_id, sizeof row.org_id, json_get_text(doc, "organization_id", "")) < 0 ||
+        str_copy(row.sandbox_id, sizeof row.sandbox_id, json_get_text(doc, "sandbox_id", "")) < 0)
         return; /* it stays open; the next start tries again */
     snprintf(row.kind, sizeof row.kind, "command");
     (void)!str_copy(row.cause, sizeof row.cause, brig_cause_name(outcome.cause));
@@ -223,12 +199,11 @@ static void close_run(struct manager *manager, const struct json_value *doc, con
 
 void process_recover(struct manager *manager, const char *doc, const char *run_id)
 {
-    struct json_doc *parsed = NULL;
+    AUTO_JSON struct json_doc *parsed = NULL;
 
     if (json_read(doc, strlen(doc), JSON_READ_VALUES, &parsed, NULL) == 0) {
-        struct sbox *sbox = sbox_by_id(manager, string_of(json_root(parsed), "sandbox_id"));
+        struct sbox *sbox = sbox_by_id(manager, json_get_text(json_root(parsed), "sandbox_id", ""));
         if (!sbox || !sbox->priv->box || from_doc(sbox, json_root(parsed), run_id) < 0)
             close_run(manager, json_root(parsed), doc, run_id);
     }
-    json_doc_free(parsed);
 }

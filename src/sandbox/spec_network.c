@@ -16,20 +16,16 @@
  */
 static int check_private(const struct json_value *policy, const char *who, struct brig_err *err)
 {
-    const struct json_value *rules = json_get(policy, "rules"), *base = json_get(policy, "extends");
+    const struct json_value *base = json_get(policy, "extends");
     struct gate_cidr cidr;
 
-    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule;
-         rule = rule->next) {
-        const struct json_value *range = rule->type == JSON_OBJECT ? json_get(rule, "cidr") : NULL;
-        const struct json_value *action = range ? json_get(rule, "action") : NULL;
-        bool deny = action && action->type == JSON_STRING && str_eq(action->string, "deny");
-        if (range && range->type == JSON_STRING && !deny && gate_cidr_parse(range->string, &cidr, NULL) == 0 &&
+    for (const struct json_value *rule = json_get_items(policy, "rules"); rule; rule = rule->next) {
+        const char *range = json_get_text(rule, "cidr", NULL);
+        if (range && !json_get_is(rule, "action", "deny") && gate_cidr_parse(range, &cidr, NULL) == 0 &&
             (gate_cidr_private(&cidr) || cidr.bits == 128))
-            return err_set(err, BRIG_E_FORBIDDEN, 0,
-                           "network: cidr %.64s is %s; only %s may allow it ([gate] private_ranges)", range->string,
-                           gate_cidr_private(&cidr) ? "private" : "a single address, which may be this host's own",
-                           who);
+            return err_set(
+                err, BRIG_E_FORBIDDEN, 0, "network: cidr %.64s is %s; only %s may allow it ([gate] private_ranges)",
+                range, gate_cidr_private(&cidr) ? "private" : "a single address, which may be this host's own", who);
     }
     return base && base->type == JSON_OBJECT ? check_private(base, who, err) : 0; /* as deep as JSON may be */
 }
@@ -105,7 +101,7 @@ int spec_network(const struct json_value *v, enum standing who, const struct con
 int spec_network_judge(const char *network, const struct caller *caller, const struct config *config,
                        struct brig_err *err)
 {
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
 
     /* Only a rule with a range can name a private one; most networks have none, and nothing needs to be read. */
     if (!network || !strstr(network, "\"cidr\""))
@@ -113,7 +109,6 @@ int spec_network_judge(const char *network, const struct caller *caller, const s
     int r = json_read(network, strlen(network), JSON_READ_VALUES, &doc, err);
     if (r == 0 && json_root(doc)->type == JSON_OBJECT)
         r = policy_ranges_check(json_root(doc), caller_standing(caller), config, err);
-    json_doc_free(doc);
     return r;
 }
 

@@ -173,15 +173,12 @@ static void on_parked_stats(void *ctx, const struct box_stats *stats, const stru
 
 static bool is_ready(const struct frames *frames)
 {
-    struct json_doc *doc = NULL;
-    const struct json_value *ready = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
 
-    if (json_read(frames->payload.data, frames->payload.len, JSON_READ_VALUES, &doc, NULL) == 0 &&
-        json_root(doc)->type == JSON_OBJECT)
-        ready = json_get(json_root(doc), "ready");
-    bool ok = ready && ready->type != JSON_NULL;
-    json_doc_free(doc);
-    return ok;
+    if (json_read(frames->payload.data, frames->payload.len, JSON_READ_VALUES, &doc, NULL) < 0)
+        return false;
+    const struct json_value *ready = json_get(json_root(doc), "ready");
+    return ready && ready->type != JSON_NULL;
 }
 
 static void park(struct child *child)

@@ -32,51 +32,28 @@ void network_put_row(struct json *json, const struct sbox *sbox)
     json_end(json);
 }
 
-static uint64_t get_u64(const struct json_value *doc, const char *key)
-{
-    const struct json_value *v = json_get(doc, key);
-
-    return v && v->type == JSON_NUMBER && v->integer && v->i64 > 0 ? (uint64_t)v->i64 : 0;
-}
-
-static bool get_bool(const struct json_value *doc, const char *key)
-{
-    const struct json_value *v = json_get(doc, key);
-
-    return v && v->type == JSON_BOOL && v->boolean;
-}
-
-static const char *get_string(const struct json_value *doc, const char *key)
-{
-    const struct json_value *v = json_get(doc, key);
-
-    return v && v->type == JSON_STRING ? v->string : "";
-}
-
 static int read_choice(const struct json_value *gate, struct network_choice *ret, struct brig_err *err)
 {
     const struct json_value *policy = json_get(gate, "policy");
-    struct buf text = BUF_INIT(SLOT_SPEC_MAX);
-    int r = 0;
+    AUTO_BUF struct buf text = BUF_INIT(SLOT_SPEC_MAX);
 
     ret->none = !policy;
-    ret->named = get_bool(gate, "named");
-    ret->learn = get_bool(gate, "learn");
-    ret->version = get_u64(gate, "policy_version");
-    if (str_copy(ret->name, sizeof ret->name, get_string(gate, "name")) < 0)
+    ret->named = json_get_bool(gate, "named");
+    ret->learn = json_get_bool(gate, "learn");
+    ret->version = json_get_u64(gate, "policy_version");
+    if (str_copy(ret->name, sizeof ret->name, json_get_text(gate, "name", "")) < 0)
         return err_set(err, BRIG_E_HOST, 0, "the name of its policy: too long");
     if (!policy)
         return 0;
-    r = policy_compile(policy, &ret->policy, err);
-    if (r == 0)
-        r = policy_put_json(ret->policy, &text) < 0 || !(ret->json = buf_take(&text, NULL)) ? err_nomem(err) : 0;
-    buf_done(&text);
-    return r;
+    int r = policy_compile(policy, &ret->policy, err);
+    if (r < 0)
+        return r;
+    return policy_put_json(ret->policy, &text) < 0 || !(ret->json = buf_take(&text, NULL)) ? err_nomem(err) : 0;
 }
 
-static void read_placeholders(struct sbox_network *net, const struct json_value *list)
+static void read_placeholders(struct sbox_network *net, const struct json_value *gate)
 {
-    const struct json_value *v = list && list->type == JSON_ARRAY ? list->first : NULL;
+    const struct json_value *v = json_get_items(gate, "placeholders");
 
     for (size_t i = 0; v && i < net->sbox->spec.n_secrets; i++, v = v->next)
         if (v->type == JSON_STRING && v->len <= PLACEHOLDER_LEN)
@@ -95,14 +72,14 @@ static int read_secrets(struct sbox_network *net, const struct json_value *gate,
     net->exposed_len = mem_zalloc(n * sizeof *net->exposed_len);
     if (!net->placeholders || !net->exposed || !net->exposed_len)
         return err_nomem(err);
-    read_placeholders(net, json_get(gate, "placeholders"));
+    read_placeholders(net, gate);
     (void)!slot_secrets(net, NULL);
     return 0;
 }
 
 int network_read_row(struct sbox *sbox, const struct json_value *gate, struct brig_err *err)
 {
-    const char *ca = get_string(gate, "ca");
+    const char *ca = json_get_text(gate, "ca", "");
 
     if (!gate || !sbox->manager->network)
         return 0;
@@ -110,8 +87,8 @@ int network_read_row(struct sbox *sbox, const struct json_value *gate, struct br
     if (!net)
         return err_nomem(err);
     net->sbox = sbox;
-    net->version = get_u64(gate, "version");
-    net->trust = get_bool(gate, "trust");
+    net->version = json_get_u64(gate, "version");
+    net->trust = json_get_bool(gate, "trust");
     net->ca = ca[0] ? mem_strdup(ca) : NULL;
     int r = read_choice(gate, &net->choice, err);
     if (r == 0 && net->choice.learn && learn_create(&net->learn) < 0)
@@ -123,8 +100,8 @@ int network_read_row(struct sbox *sbox, const struct json_value *gate, struct br
     bool any = false;
     net->n_ports = net->choice.policy ? policy_ports(net->choice.policy, net->ports, &any) : 0;
     net->any_port = any;
-    net->gated = get_u64(gate, "slot") != 0;
+    net->gated = json_get_u64(gate, "slot") != 0;
     if (net->gated)
-        network_adopt(net, get_u64(gate, "slot"));
+        network_adopt(net, json_get_u64(gate, "slot"));
     return 0;
 }

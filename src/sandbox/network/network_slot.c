@@ -23,7 +23,7 @@ bool slot_is_none(const struct sbox_spec *spec)
 int slot_choose(struct manager *manager, const char *org, const char *network, struct network_choice *ret,
                 struct brig_err *err)
 {
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
 
     *ret = (struct network_choice){.none = true, .version = 1, .name = "none"};
     if (!network || str_eq(network, "\"none\""))
@@ -35,7 +35,6 @@ int slot_choose(struct manager *manager, const char *org, const char *network, s
         r = policies_choose(manager->network->policies, org, json_root(doc), ret, err);
     if (r < 0 && err && err->code == BRIG_E_NOT_FOUND)
         err->code = BRIG_E_REFUSED; /* what was asked for is a sandbox: that is not what is missing */
-    json_doc_free(doc);
     return r;
 }
 
@@ -78,24 +77,20 @@ static const struct secret_info *find_secret(const struct sbox *sbox, const char
 /* "*.x.org" of a broker rule: does the policy have a rule to allow something there? */
 static bool allows_below(const struct network_choice *choice, const char *name)
 {
-    struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     bool found = false;
 
     if (!choice->json || json_read(choice->json, strlen(choice->json), JSON_READ_VALUES, &doc, NULL) < 0)
         return false;
-    const struct json_value *rules = json_get(json_root(doc), "rules");
-    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule && !found;
-         rule = rule->next) {
-        const struct json_value *action = json_get(rule, "action"), *domain = json_get(rule, "domain");
-        if (!action || action->type != JSON_STRING || !str_eq(action->string, "allow") || !domain ||
-            domain->type != JSON_STRING)
+    for (const struct json_value *rule = json_get_items(json_root(doc), "rules"); rule && !found; rule = rule->next) {
+        const char *text = json_get_text(rule, "domain", NULL);
+        if (!text || !json_get_is(rule, "action", "allow"))
             continue;
-        const char *text = str_starts(domain->string, "*.") ? domain->string + 2 : domain->string;
+        text += str_starts(text, "*.") ? 2 : 0;
         size_t len = strlen(text), tail = strlen(name);
         found = (len > tail && text[len - tail - 1] == '.' && str_eq(text + len - tail, name)) || str_eq(text, name) ||
                 (tail > len && name[tail - len - 1] == '.' && str_eq(name + tail - len, text));
     }
-    json_doc_free(doc);
     return found;
 }
 
