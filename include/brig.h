@@ -170,6 +170,11 @@ enum brig_stream { BRIG_STDOUT = 1, BRIG_STDERR = 2 };
 #define BRIG_RUN_PULL (1u << 5)           /* The output waits for brig_run_read() and does not go to on_output. */
 /* What the network let through becomes a policy: struct brig_receipt.learned. */
 #define BRIG_RUN_LEARN (1u << 6)
+/*
+ * The program is uid 0 of the sandbox, with the capabilities CHOWN, DAC_OVERRIDE, FOWNER, FSETID, SETUID, SETGID and
+ * KILL over its own files and processes. It needs 65,536 ids (root, or subordinate ids), and the layer `caps` is off.
+ */
+#define BRIG_RUN_ROOT (1u << 7)
 
 struct brig_bind {
     const char *source; /* absolute host path */

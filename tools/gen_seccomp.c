@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Build-time compiler of the system call filter: src/jail/seccomp_table.h in, a header with one
- * array of BPF instructions per profile out. It runs on the build machine so that the engine need
+ * array of BPF instructions per filter out. It runs on the build machine so that the engine need
  * not link libseccomp (starting a program that does costs milliseconds, compiling a filter more).
  *
  * libseccomp makes the binary tree over the numbers and the architecture checks in front of it.
@@ -70,11 +70,6 @@ static size_t emit(struct program *p, uint16_t code, uint32_t k)
 static bool is_rule(uint32_t verdict)
 {
     return (verdict & SECCOMP_RET_ACTION_FULL) == SECCOMP_TABLE_RULE;
-}
-
-static uint32_t row_verdict(const struct seccomp_row *row, bool paranoid)
-{
-    return paranoid ? row->paranoid : row->normal;
 }
 
 /* ---- the table itself ------------------------------------------------------------------------ */
@@ -146,7 +141,7 @@ static void compile_unknown(struct program *p)
     p->len = sizeof front / sizeof front[0];
 }
 
-static void compile_tree(struct program *p, bool paranoid)
+static void compile_tree(struct program *p, enum seccomp_filter filter)
 {
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
     size_t room = sizeof p->insn - p->len * sizeof p->insn[0];
@@ -163,7 +158,7 @@ static void compile_tree(struct program *p, bool paranoid)
     must(seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2), "optimize");
     for (size_t i = 0; i < SECCOMP_TABLE_ROWS; i++) {
         const struct seccomp_row *row = &seccomp_table[i];
-        uint32_t verdict = row_verdict(row, paranoid);
+        uint32_t verdict = seccomp_row_verdict(row, filter);
 
         if (verdict != SECCOMP_RET_ALLOW) /* libseccomp's action values are the kernel's */
             must(seccomp_rule_add_exact(ctx, verdict, row->nr, 0), row->name);
@@ -381,14 +376,14 @@ static uint32_t const_answer(const struct program *p, int nr, size_t *ret_steps)
     return NO_ANSWER;
 }
 
-static void check_answers(const struct program *p, bool paranoid, const char *name)
+static void check_answers(const struct program *p, enum seccomp_filter filter, const char *name)
 {
     size_t steps, total = 0, deepest = 0, cached = 0;
     int last = seccomp_table[SECCOMP_TABLE_ROWS - 1].nr;
 
     for (int nr = -1; nr <= 65536; nr++) {
         const struct seccomp_row *row = seccomp_table_row(nr);
-        uint32_t want = row ? row_verdict(row, paranoid) : SECCOMP_TABLE_UNKNOWN;
+        uint32_t want = row ? seccomp_row_verdict(row, filter) : SECCOMP_TABLE_UNKNOWN;
         uint32_t got = const_answer(p, nr, &steps);
 
         if (got != (is_rule(want) ? NO_ANSWER : want))
@@ -413,15 +408,15 @@ static void print_program(const struct program *p, const char *name)
     printf("};\n");
 }
 
-static void generate(const char *name, bool paranoid)
+static void generate(const char *name, enum seccomp_filter filter)
 {
     static struct program p;
 
     memset(&p, 0, sizeof p);
     compile_unknown(&p);
-    compile_tree(&p, paranoid);
+    compile_tree(&p, filter);
     append_chains(&p);
-    check_answers(&p, paranoid, name);
+    check_answers(&p, filter, name);
     print_program(&p, name);
 }
 
@@ -433,8 +428,9 @@ int main(int argc, char **argv)
     check_table();
     printf("/* Made by tools/gen_seccomp.c from src/jail/seccomp_table.h; changes go there. */\n"
            "#include <linux/filter.h>\n");
-    generate("default", false);
-    generate("paranoid", true);
+    generate("default", SECCOMP_FILTER_NORMAL);
+    generate("paranoid", SECCOMP_FILTER_PARANOID);
+    generate("set_ids", SECCOMP_FILTER_SET_IDS);
     if (fflush(stdout) || ferror(stdout))
         die("output", "write failed");
     return 0;

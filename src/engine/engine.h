@@ -109,8 +109,8 @@ void run_on_gate_open(struct brig_run *run, const struct wire_gate_open *msg, co
 bool run_gate_end(struct brig_run *run);
 void run_gate_abandon(struct brig_run *run); /* Stops waiting for it. */
 void run_gate_free(struct brig_run *run);
-/* spec.c: the environment of every program that is given no other; NULL at the end. */
-extern const char *const engine_base_env[];
+/* spec.c: the environment of every program of the user, or of root inside, that is given no other; ends with NULL. */
+const char *const *engine_base_env(bool root);
 void run_readings(struct brig_receipt *receipt, const struct reading readings[BRIG_LAYER_MAX]);
 
 #endif

@@ -17,16 +17,20 @@
 #include "engine/engine.h"
 #include "host/limits.h"
 
-const char *const engine_base_env[] = {
-    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOME=/home/user",
-    "USER=user",
-    "LOGNAME=user",
-    "LANG=C.UTF-8",
-    "TMPDIR=/tmp",
-    NULL,
-};
-#define N_BASE_ENV (ARRAY_SIZE(engine_base_env) - 1)
+#define SYSTEM_PATH "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#define N_BASE_ENV 6u
+
+const char *const *engine_base_env(bool root)
+{
+    static const char *const user_env[N_BASE_ENV + 1] = {
+        SYSTEM_PATH, "HOME=/home/user", "USER=user", "LOGNAME=user", "LANG=C.UTF-8", "TMPDIR=/tmp",
+    };
+    static const char *const root_env[N_BASE_ENV + 1] = {
+        SYSTEM_PATH, "HOME=/root", "USER=root", "LOGNAME=root", "LANG=C.UTF-8", "TMPDIR=/tmp",
+    };
+
+    return root ? root_env : user_env;
+}
 
 static size_t count(const char *const *list)
 {
@@ -91,6 +95,9 @@ static int check_sandbox(const struct brig_spec *spec, unsigned known, struct br
         return err_usage(err, "flags %#x: unknown bits", spec->flags & ~known);
     if (spec->require >> BRIG_LAYER_MAX)
         return err_usage(err, "require: unknown layers");
+    if ((spec->flags & BRIG_RUN_ROOT) && (spec->require & BRIG_LAYER_BIT(BRIG_LAYER_CAPS)))
+        return err_set(err, BRIG_E_REFUSED, 0,
+                       "user root: has capabilities inside, so the layer caps cannot be required (nor all layers)");
     if (spec->n_binds > WIRE_BINDS_MAX)
         return err_usage(err, "%zu binds: at most %u", spec->n_binds, WIRE_BINDS_MAX);
     if (spec->n_tmpfs > WIRE_TMPFS_MAX)
@@ -134,7 +141,7 @@ static int check_network(const struct brig_spec *spec, struct brig_err *err)
 static int check_spec(const struct brig_spec *spec, struct brig_err *err)
 {
     static const unsigned known = BRIG_RUN_STDIN | BRIG_RUN_TTY | BRIG_RUN_KEEP_OUTPUT | BRIG_RUN_KILL_ON_OUTPUT |
-                                  BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_PULL | BRIG_RUN_LEARN;
+                                  BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_PULL | BRIG_RUN_LEARN | BRIG_RUN_ROOT;
 
     if (!spec->argv || !spec->argv[0] || !spec->argv[0][0])
         return err_usage(err, "command: must not be empty");
@@ -211,14 +218,15 @@ static int pack_sandbox(const struct brig_spec *spec, struct wire_run *msg, stru
 
 static int pack(const struct brig_spec *spec, struct wire_run *msg, struct buf *out)
 {
+    const char *const *base = engine_base_env(spec->flags & BRIG_RUN_ROOT);
     int r = pack_sandbox(spec, msg, out);
     size_t before = out->len;
 
     for (size_t i = 0; r >= 0 && spec->argv[i]; i++, msg->n_argv++)
         r = put(out, spec->argv[i]);
     for (size_t i = 0; r >= 0 && i < N_BASE_ENV; i++)
-        if (!overridden(engine_base_env[i], spec->env)) {
-            r = put(out, engine_base_env[i]);
+        if (!overridden(base[i], spec->env)) {
+            r = put(out, base[i]);
             msg->n_env++;
         }
     for (size_t i = 0; r >= 0 && spec->env && spec->env[i]; i++)
@@ -233,13 +241,14 @@ static int pack(const struct brig_spec *spec, struct wire_run *msg, struct buf *
 static int keep_lists(struct brig_run *run, const struct brig_spec *spec)
 {
     size_t n_env = count(spec->env) + N_BASE_ENV, n_argv = count(spec->argv), bytes = 0;
+    const char *const *base_env = engine_base_env(spec->flags & BRIG_RUN_ROOT);
 
     for (size_t i = 0; i < n_argv; i++)
         bytes += strlen(spec->argv[i]) + 1;
     for (size_t i = 0; spec->env && spec->env[i]; i++)
         bytes += name_len(spec->env[i]) + 1;
     for (size_t i = 0; i < N_BASE_ENV; i++)
-        bytes += name_len(engine_base_env[i]) + 1;
+        bytes += name_len(base_env[i]) + 1;
     run->strings = mem_alloc(bytes);
     run->lists = mem_realloc_array(NULL, 2 * (n_env + 1) + n_argv + 1, sizeof *run->lists);
     if (!run->strings || !run->lists)
@@ -249,7 +258,7 @@ static int keep_lists(struct brig_run *run, const struct brig_spec *spec)
     size_t n = 0;
     for (size_t i = 0; i < N_BASE_ENV + count(spec->env); i++) {
         bool base = i < N_BASE_ENV;
-        const char *entry = base ? engine_base_env[i] : spec->env[i - N_BASE_ENV];
+        const char *entry = base ? base_env[i] : spec->env[i - N_BASE_ENV];
         if (base ? overridden(entry, spec->env) : !is_last(spec->env, i - N_BASE_ENV))
             continue;
         size_t len = name_len(entry);
@@ -335,7 +344,7 @@ int spec_service(const struct brig_spec *spec, const char *zygote, bool images, 
                  int *ret_strings_fd, struct brig_err *err)
 {
     struct buf strings = BUF_INIT(WIRE_STRINGS_MAX);
-    int r = check_sandbox(spec, BRIG_RUN_WRITABLE_ROOT, err);
+    int r = check_sandbox(spec, BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT, err);
 
     if (r == 0 && spec->rootfs && spec->rootfs[0] != '/')
         r = err_usage(err, "rootfs %s: must be absolute", spec->rootfs);

@@ -106,6 +106,7 @@ int ids_init(struct ids *ids, enum ids_kind kind, int *lock_fd, enum ids_scope s
     *ids = (struct ids){.kind = kind,
                         .scope = scope,
                         .lock_fd = -1,
+                        .sub_ids = sub_ids,
                         .slots = kind == IDS_RANGE || sub_ids / 2 > IDS_SLOTS ? IDS_SLOTS : sub_ids / 2};
     if (kind == IDS_ONE)
         return 0;
@@ -134,21 +135,45 @@ static bool is_held(const struct ids *ids, unsigned slot)
     return ids->held[slot / 64] & (1ULL << (slot % 64));
 }
 
-int ids_claim(struct ids *ids, struct ids_claim *ret, struct brig_err *err)
+static bool take_slot(struct ids *ids, unsigned slot)
 {
+    if (is_held(ids, slot) || lock_slot(ids, slot, F_WRLCK) < 0)
+        return false;
+    ids->held[slot / 64] |= 1ULL << (slot % 64);
+    return true;
+}
+
+static int claim_shared(const struct ids *ids, struct ids_claim *ret, struct brig_err *err)
+{
+    if (ids->sub_ids < INSIDE_RANGE)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "user root: needs %u subordinate ids, and there are %u",
+                       INSIDE_RANGE, ids->sub_ids);
+    *ret = (struct ids_claim){
+        .slot = -1, .root = IDS_SHARED_ROOT, .user = IDS_SHARED_ROOT + INSIDE_USER, .whole = true, .shared = true};
+    return 0;
+}
+
+int ids_claim(struct ids *ids, bool whole, struct ids_claim *ret, struct brig_err *err)
+{
+    if (ids->kind == IDS_ONE && whole)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0,
+                       "user root: needs %u ids, and a plain user without subordinate ids has one (see `brig doctor`)",
+                       INSIDE_RANGE);
     if (ids->kind == IDS_ONE) {
         *ret = (struct ids_claim){.slot = -1};
         return 0;
     }
+    if (ids->kind == IDS_PAIR && whole)
+        return claim_shared(ids, ret, err);
     for (unsigned tried = 0; tried < ids->slots; tried++) {
         unsigned slot = ids->next;
         ids->next = (ids->next + 1) % ids->slots;
-        if (is_held(ids, slot) || lock_slot(ids, slot, F_WRLCK) < 0)
+        if (!take_slot(ids, slot))
             continue;
-        ids->held[slot / 64] |= 1ULL << (slot % 64);
-        ret->slot = (int)slot;
-        ret->root = ids->kind == IDS_RANGE ? RANGE_BASE + slot * INSIDE_RANGE : 1 + 2 * slot;
-        ret->user = ids->kind == IDS_RANGE ? ret->root + INSIDE_USER : ret->root + 1;
+        bool range = ids->kind == IDS_RANGE;
+        *ret = (struct ids_claim){
+            .slot = (int)slot, .root = range ? RANGE_BASE + slot * INSIDE_RANGE : 1 + 2 * slot, .whole = range};
+        ret->user = range ? ret->root + INSIDE_USER : ret->root + 1;
         return 0;
     }
     return err_set(err, BRIG_E_HOST, EAGAIN, "all %u id ranges are in use", ids->slots);
@@ -158,7 +183,7 @@ void ids_share(struct ids *ids, struct ids_claim *claim)
 {
     ids_release(ids, claim);
     if (ids->kind == IDS_RANGE)
-        *claim = (struct ids_claim){.slot = -1, .root = RANGE_BASE, .user = RANGE_BASE + INSIDE_USER};
+        *claim = (struct ids_claim){.slot = -1, .root = RANGE_BASE, .user = RANGE_BASE + INSIDE_USER, .whole = true};
 }
 
 void ids_release(struct ids *ids, struct ids_claim *claim)
@@ -172,10 +197,9 @@ void ids_release(struct ids *ids, struct ids_claim *claim)
 
 int ids_map(const struct ids *ids, const struct ids_claim *claim, char *out, size_t size)
 {
-    switch (ids->kind) {
-    case IDS_RANGE: return snprintf(out, size, "0 %u %u", claim->root, INSIDE_RANGE);
-    case IDS_PAIR: return snprintf(out, size, "%u %u 1\n%u %u 1", INSIDE_ROOT, claim->root, INSIDE_USER, claim->user);
-    case IDS_ONE: break;
-    }
+    if (claim->whole || ids->kind == IDS_RANGE)
+        return snprintf(out, size, "%u %u %u", INSIDE_ROOT, claim->root, INSIDE_RANGE);
+    if (ids->kind == IDS_PAIR)
+        return snprintf(out, size, "%u %u 1\n%u %u 1", INSIDE_ROOT, claim->root, INSIDE_USER, claim->user);
     return snprintf(out, size, "%u 0 1", INSIDE_USER);
 }

@@ -23,6 +23,11 @@ enum ids_kind {
 };
 
 #define IDS_SLOTS 4096u
+/*
+ * IDS_PAIR: the first of the 65,536 ids that a plain user's sandboxes with root inside share. Files on disk have these
+ * ids, and only root can show them as others.
+ */
+#define IDS_SHARED_ROOT 1u
 
 /* Which other services cannot give out the same ids. */
 enum ids_scope {
@@ -35,13 +40,15 @@ struct ids {
     enum ids_kind kind;
     enum ids_scope scope;
     int lock_fd;
-    unsigned slots, next;
+    unsigned slots, next, sub_ids;
     uint64_t held[IDS_SLOTS / 64];
 };
 
 struct ids_claim {
     int slot;         /* -1 if none is held. */
     uid_t root, user; /* In the spawner's user namespace. The gids are the same numbers. */
+    bool whole;       /* INSIDE_RANGE ids from root up are mapped. */
+    bool shared;      /* Others have the same ids. */
 };
 
 /*
@@ -55,7 +62,8 @@ int ids_open_user(const char *const *dirs, size_t n, uid_t uid);
 int ids_init(struct ids *ids, enum ids_kind kind, int *lock_fd, enum ids_scope scope, unsigned sub_ids,
              struct brig_err *err) MUST_CHECK;
 void ids_done(struct ids *ids);
-int ids_claim(struct ids *ids, struct ids_claim *ret, struct brig_err *err) MUST_CHECK;
+/* whole: a range of INSIDE_RANGE ids, for root inside. BRIG_E_UNSUPPORTED if there are not so many. */
+int ids_claim(struct ids *ids, bool whole, struct ids_claim *ret, struct brig_err *err) MUST_CHECK;
 void ids_share(struct ids *ids, struct ids_claim *claim); /* Uses the one shared range instead of a claim. */
 void ids_release(struct ids *ids, struct ids_claim *claim);
 /* Writes the text for uid_map and gid_map of a sandbox with this claim. */

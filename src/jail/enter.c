@@ -23,7 +23,6 @@
  *
  * Invariants: no allocation, no stdio, no locale; every failure is reported with its stage and ends the process.
  */
-#include <linux/capability.h>
 #include <net/if.h>
 #include <signal.h>
 #include <string.h>
@@ -135,10 +134,11 @@ static int join_network(struct enter *e)
         return 0;
     if (e->has_netns) {
         TRY(e, "setns", SYS(setns(e->prepared[0], CLONE_NEWNET)));
-        return 0;
+        return enter_low_ports(e);
     }
     TRY(e, "network namespace", SYS(unshare(CLONE_NEWNET)));
-    return bring_up_loopback(e);
+    int r = bring_up_loopback(e);
+    return r < 0 ? r : enter_low_ports(e);
 }
 
 static int join_cgroups(struct enter *e)
@@ -184,18 +184,6 @@ static int ask_for_maps(struct enter *e)
     return 0;
 }
 
-static int raise_effective(void)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2];
-
-    if (syscall(SYS_capget, &header, data) < 0)
-        return -1;
-    data[0].effective = data[0].permitted;
-    data[1].effective = data[1].permitted;
-    return (int)SYS(syscall(SYS_capset, &header, data));
-}
-
 static int enter_user_ns(struct enter *e)
 {
     const struct jail_plan *p = e->plan;
@@ -207,7 +195,7 @@ static int enter_user_ns(struct enter *e)
         TRY(e, "gid", SYS(setresgid((gid_t)-1, p->outer_root_gid, (gid_t)-1)));
         TRY(e, "uid", SYS(setresuid((uid_t)-1, p->outer_root, (uid_t)-1)));
         /* That dropped the effective capabilities, without which some hosts forbid user namespaces. */
-        TRY(e, "capabilities", raise_effective());
+        TRY(e, "capabilities", owner_raise_effective());
     }
     TRY(e, "unshare", SYS(unshare(CLONE_NEWUSER)));
     /* Changing ids cleared it; without it the spawner could not write our maps when it is no real root. */
@@ -285,7 +273,7 @@ static int enter_seccomp(struct enter *e)
 {
     if (plan_off(e->plan, BRIG_LAYER_SECCOMP))
         return 0;
-    int r = SYS(jail_seccomp_install((enum jail_profile)e->plan->profile));
+    int r = SYS(jail_seccomp_install((enum jail_profile)e->plan->profile, e->plan->set_ids));
     if (r < 0)
         e->what = "filter";
     return r;
@@ -364,6 +352,7 @@ static const struct {
     {SETUP_FDS, false, own_fds},
     {SETUP_OOM_SCORE, false, be_the_first_to_go},
     {SETUP_HOST_NAME, false, name_host},
+    {SETUP_IDS, true, enter_owner},
     {SETUP_ROOT, true, enter_root},
     {SETUP_STORE, true, enter_store},
     {SETUP_TEMPLATE, true, enter_template},

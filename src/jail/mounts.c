@@ -16,6 +16,8 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 
 #include "jail/plan.h"
 #include "jail/sys.h"
@@ -30,6 +32,8 @@ static int make_dirs(struct enter *e)
 
     for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
         TRY(e, dirs[i], SYS(mkdirat(e->root_fd, dirs[i], 0755)));
+    if (e->plan->root_inside)
+        TRY(e, "root", SYS(mkdirat(e->root_fd, "root", 0700)));
     return 0;
 }
 
@@ -72,6 +76,17 @@ int enter_root(struct enter *e)
     return r;
 }
 
+/* Where an overlay cannot make its work directory the kernel makes it read-only and says nothing (file_owner.c). */
+static int is_writable(int mount_fd)
+{
+    struct statfs fs;
+
+    if (SYS(fstatfs(mount_fd, &fs)) < 0)
+        return -1;
+    errno = EROFS;
+    return fs.f_flags & ST_RDONLY ? -1 : 0;
+}
+
 /*
  * Mounts an overlay over `lower` at `path` of the new root: read-only without an upper layer, else with one in the
  * store under `name`. Without an upper layer the kernel wants two lower layers.
@@ -89,8 +104,7 @@ static int attach_overlay(struct enter *e, const char *lower, const char *path, 
         snprintf(work, sizeof work, "/s/work/%s", name);
         TRY(e, upper, SYS(mkdirat(AT_FDCWD, upper, 0755)));
         TRY(e, work, SYS(mkdirat(AT_FDCWD, work, 0755)));
-        TRY(e, upper,
-            SYS(fchownat(AT_FDCWD, upper, e->plan->outer_user, e->plan->outer_user_gid, AT_SYMLINK_NOFOLLOW)));
+        TRY(e, upper, SYS(fchownat(AT_FDCWD, upper, plan_owner(e->plan), plan_owner(e->plan), AT_SYMLINK_NOFOLLOW)));
         options[n++] = (struct mount_option){"upperdir", upper};
         options[n++] = (struct mount_option){"workdir", work};
         if (e->plan->userxattr)
@@ -98,6 +112,8 @@ static int attach_overlay(struct enter *e, const char *lower, const char *path, 
     }
     AUTO_FD int fd = mount_make("overlay", options, n, writable ? RW_ATTR : RO_ATTR);
     TRY(e, "overlay", fd);
+    if (writable)
+        TRY(e, "overlay", is_writable(fd));
     if (strcmp(path, "/") == 0) {
         TRY(e, "/r2", mount_attach(fd, AT_FDCWD, "/r2"));
         close(e->root_fd);
@@ -171,6 +187,7 @@ int enter_template(struct enter *e)
     for (unsigned i = 0; i < PLAN_LOWER_DIRS && p->lower_dirs[i]; i++) {
         char lower[64];
         snprintf(lower, sizeof lower, "/t/%s", p->lower_dirs[i]);
+        TRY(e, "ids of the template", owner_map_place(p, lower));
         int r = attach_overlay(e, lower, p->lower_dirs[i], p->lower_dirs[i]);
         if (r < 0)
             return r;
@@ -182,6 +199,7 @@ int enter_etc(struct enter *e)
 {
     if (e->plan->rootfs_fd >= 0)
         return 0; /* the image's own /etc, under our hosts and hostname */
+    TRY(e, "ids of /etc", owner_map_place(e->plan, "/etc-skel"));
     return attach_overlay(e, "/r/etc:/etc-skel", "etc", "etc");
 }
 
@@ -261,7 +279,7 @@ static int make_overlay(struct enter *e, unsigned i)
     TRY(e, lower, SYS(mkdirat(AT_FDCWD, lower, 0700)));
     TRY(e, upper, SYS(mkdirat(AT_FDCWD, upper, 0755)));
     TRY(e, work, SYS(mkdirat(AT_FDCWD, work, 0700)));
-    TRY(e, upper, SYS(fchownat(AT_FDCWD, upper, p->outer_user, p->outer_user_gid, AT_SYMLINK_NOFOLLOW)));
+    TRY(e, upper, SYS(fchownat(AT_FDCWD, upper, plan_owner(p), plan_owner(p), AT_SYMLINK_NOFOLLOW)));
     TRY(e, lower, mount_attributes(p->binds[i].mount_fd, RO_ATTR, true));
     TRY(e, lower, mount_attach(p->binds[i].mount_fd, AT_FDCWD, lower));
     int fd = mount_make("overlay", options, p->userxattr ? 4 : 3, RW_ATTR);
@@ -294,8 +312,8 @@ int enter_tmpfs(struct enter *e)
             {"size", size}, {"mode", "755"}, {"uid", uid}, {"gid", gid}, {"nr_inodes", "65536"}};
 
         snprintf(size, sizeof size, "%llu", (unsigned long long)e->plan->tmpfs[i].size);
-        snprintf(uid, sizeof uid, "%u", e->plan->outer_user);
-        snprintf(gid, sizeof gid, "%u", e->plan->outer_user_gid);
+        snprintf(uid, sizeof uid, "%u", plan_owner(e->plan));
+        snprintf(gid, sizeof gid, "%u", plan_owner(e->plan));
         AUTO_FD int fd = mount_make("tmpfs", options, ARRAY_SIZE(options), RW_ATTR);
         TRY(e, "tmpfs", fd);
         TRY(e, e->plan->tmpfs[i].path, ensure_target(e, e->plan->tmpfs[i].path, true));

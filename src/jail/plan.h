@@ -75,6 +75,17 @@ struct jail_plan {
     uid_t outer_root, outer_user; /* The ids of pid 1 and of the program in the spawner's user namespace. */
     gid_t outer_root_gid, outer_user_gid;
     bool two_ids;
+    /*
+     * uid 0 of the sandbox may be a program's, with the capabilities of user.h. What the set-up makes belongs to that
+     * id, and pid 1's securebits are those of a plain root.
+     */
+    bool root_inside;
+    bool set_ids; /* The filter lets programs set set-id bits: root inside, and nothing of the host can be written. */
+    /*
+     * With root inside, where mounts can be idmapped: a user namespace with the sandbox's map of ids. The template and
+     * the store's image have the ids 0 to 65,535 on disk. -1 if files have the sandbox's ids already.
+     */
+    int ids_fd;
     const char *hostname;
 
     /* file systems */
@@ -193,6 +204,7 @@ struct enter {
         }                                 \
     } while (0)
 
+int enter_owner(struct enter *e) MUST_CHECK; /* file_owner.c: whom the files of the set-up belong to */
 int enter_root(struct enter *e) MUST_CHECK;
 int enter_template(struct enter *e) MUST_CHECK;
 int enter_etc(struct enter *e) MUST_CHECK;
@@ -209,8 +221,16 @@ int enter_sysctl(struct enter *e) MUST_CHECK;
 int enter_session(struct enter *e) MUST_CHECK;
 int enter_rlimits(struct enter *e) MUST_CHECK;
 int enter_caps(struct enter *e) MUST_CHECK;
-uint64_t enter_kept_caps(void); /* The capabilities that pid 1 keeps, also in its bounding set. */
+int enter_low_ports(struct enter *e) MUST_CHECK; /* privileges.c: in the sandbox's network namespace */
+uint64_t enter_kept_caps(void);                  /* What pid 1 keeps without root inside, also in its bounding set. */
 int enter_landlock(struct enter *e) MUST_CHECK;
+
+/* file_owner.c: makes the effective capabilities those that are permitted, which a change of ids has taken away. */
+int owner_raise_effective(void) MUST_CHECK;
+/* Gives a detached mount the sandbox's ids. Without plan.ids_fd it does nothing. */
+int owner_map(const struct jail_plan *plan, int mount_fd) MUST_CHECK;
+/* Covers a place of the inherited tree with a copy of itself that has the sandbox's ids. */
+int owner_map_place(const struct jail_plan *plan, const char *path) MUST_CHECK;
 
 /* mount_util.c: small pieces of the new mount API, all relative to descriptors. */
 struct mount_option {
@@ -226,6 +246,12 @@ int mount_make_target(int root_fd, const char *path, bool is_dir) MUST_CHECK;
 int mount_attach(int mount_fd, int root_fd, const char *path) MUST_CHECK;
 /* Sets MOUNT_ATTR_* and makes the mount private. */
 int mount_attributes(int mount_fd, uint64_t set, bool recursive) MUST_CHECK;
+
+/* The id, in the spawner's user namespace, that places where programs write belong to. The gid is the same number. */
+static inline uid_t plan_owner(const struct jail_plan *plan)
+{
+    return plan->root_inside ? plan->outer_root : plan->outer_user;
+}
 
 static inline bool plan_off(const struct jail_plan *plan, enum brig_layer layer)
 {

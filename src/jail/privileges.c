@@ -5,7 +5,7 @@
  *
  * pid 1 keeps five capabilities in a user namespace that owns nothing: KILL to end programs of another id, SETUID and
  * SETGID to start them, SYS_PTRACE to see them in /proc, SETPCAP to empty their bounding set. Programs have none in any
- * set.
+ * set, unless the sandbox has root inside (user.h): then pid 1 has those of its root as well, to hand them on.
  */
 #include <linux/capability.h>
 #include <linux/keyctl.h>
@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "jail/plan.h"
 #include "jail/sys.h"
+#include "jail/user.h"
 
 int enter_sysctl(struct enter *e)
 {
@@ -89,26 +90,31 @@ int enter_rlimits(struct enter *e)
     return 0;
 }
 
-static const int kept[] = {CAP_KILL, CAP_SETUID, CAP_SETGID, CAP_SYS_PTRACE, CAP_SETPCAP};
-
-static uint32_t kept_mask(void)
+int enter_low_ports(struct enter *e)
 {
-    uint32_t mask = 0;
-
-    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
-        mask |= 1u << kept[i];
-    return mask;
+    if (!e->plan->root_inside)
+        return 0;
+    AUTO_FD int fd = SYS(openat(e->sysctl_fd, "net/ipv4/ip_unprivileged_port_start", O_WRONLY | O_CLOEXEC));
+    TRY(e, "ip_unprivileged_port_start", fd);
+    TRY(e, "ip_unprivileged_port_start", SYS(write(fd, "0", 1)));
+    return 0;
 }
+
+static const int kept[] = {CAP_KILL, CAP_SETUID, CAP_SETGID, CAP_SYS_PTRACE, CAP_SETPCAP};
 
 uint64_t enter_kept_caps(void)
 {
-    return kept_mask();
+    uint64_t mask = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+        mask |= UINT64_C(1) << kept[i];
+    return mask;
 }
 
-static int drop_bounding(struct enter *e)
+static int drop_bounding(struct enter *e, uint64_t keep)
 {
     for (int cap = 0; cap < 64; cap++) {
-        if (cap < 32 && (kept_mask() & (1u << cap)))
+        if (keep & (UINT64_C(1) << cap))
             continue;
         if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
             continue;
@@ -119,23 +125,32 @@ static int drop_bounding(struct enter *e)
     return 0;
 }
 
+/*
+ * With root inside, uid 0 must be a root as programs know it: executing keeps what it has, and a change to another id
+ * drops everything. So NOROOT and NO_SETUID_FIXUP are locked as off, and pid 1 keeps its capabilities over execve by
+ * its id, without the ambient set. no_new_privs sees to it that no execve gives more than there was. Programs of root
+ * may keep what they have over a change of ids (PR_SET_KEEPCAPS), as setpriv(1) does, until they execute something.
+ */
 int enter_caps(struct enter *e)
 {
+    bool root = e->plan->root_inside;
+    uint64_t keep = enter_kept_caps() | (root ? ROOT_INSIDE_CAPS : 0);
+    uint32_t mask = (uint32_t)keep; /* all are below 32 */
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2] = {{kept_mask(), kept_mask(), kept_mask()}, {0, 0, 0}};
+    struct __user_cap_data_struct data[2] = {{mask, mask, root ? 0 : mask}, {0, 0, 0}};
 
     if (plan_off(e->plan, BRIG_LAYER_CAPS))
         return 0;
-    int r = drop_bounding(e);
+    int r = drop_bounding(e, keep);
     if (r < 0)
         return r;
     TRY(e, "capset", SYS(syscall(SYS_capset, &header, data)));
-    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+    for (size_t i = 0; !root && i < ARRAY_SIZE(kept); i++)
         TRY(e, "ambient", SYS(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, kept[i], 0, 0)));
     TRY(e, "securebits",
         SYS(prctl(PR_SET_SECUREBITS,
-                  SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |
-                      SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED,
+                  (root ? 0 : SECBIT_NOROOT | SECBIT_NO_SETUID_FIXUP | SECBIT_KEEP_CAPS_LOCKED) | SECBIT_NOROOT_LOCKED |
+                      SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED,
                   0, 0, 0)));
     return 0;
 }

@@ -23,51 +23,67 @@
 
 #define LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 
+struct filter {
+    const struct sock_filter *code;
+    unsigned short len;
+};
+
 static const struct {
     const char *name;
-    const struct sock_filter *filter;
-    unsigned short len;
+    struct filter plain, set_ids;
 } profiles[] = {
-    [JAIL_PROFILE_DEFAULT] = {"default", brig_filter_default, LENGTH(brig_filter_default)},
-    [JAIL_PROFILE_PARANOID] = {"paranoid", brig_filter_paranoid, LENGTH(brig_filter_paranoid)},
-    [JAIL_PROFILE_COMPAT] = {"compat", brig_filter_default, LENGTH(brig_filter_default)},
+    [JAIL_PROFILE_DEFAULT] = {"default",
+                              {brig_filter_default, LENGTH(brig_filter_default)},
+                              {brig_filter_set_ids, LENGTH(brig_filter_set_ids)}},
+    [JAIL_PROFILE_PARANOID] = {"paranoid",
+                               {brig_filter_paranoid, LENGTH(brig_filter_paranoid)},
+                               {brig_filter_paranoid, LENGTH(brig_filter_paranoid)}},
+    [JAIL_PROFILE_COMPAT] = {"compat",
+                             {brig_filter_default, LENGTH(brig_filter_default)},
+                             {brig_filter_set_ids, LENGTH(brig_filter_set_ids)}},
 };
 _Static_assert(LENGTH(profiles) == JAIL_PROFILE_MAX, "every profile has a name and a filter");
 _Static_assert(LENGTH(brig_filter_default) <= BPF_MAXINSNS, "the kernel's bound");
 _Static_assert(LENGTH(brig_filter_paranoid) <= BPF_MAXINSNS, "the kernel's bound");
+_Static_assert(LENGTH(brig_filter_set_ids) <= LENGTH(brig_filter_default), "a rule less, so it is not the largest");
 
 static int valid(enum jail_profile profile)
 {
     return (unsigned)profile < JAIL_PROFILE_MAX;
 }
 
-int jail_seccomp_install(enum jail_profile profile)
+static const struct filter *filter_of(enum jail_profile profile, bool set_ids)
+{
+    return set_ids ? &profiles[profile].set_ids : &profiles[profile].plain;
+}
+
+int jail_seccomp_install(enum jail_profile profile, bool set_ids)
 {
     struct sock_fprog prog;
 
     if (!valid(profile))
         return -EINVAL;
     /* The kernel only reads it; its type has no const. */
-    prog.filter = (struct sock_filter *)(uintptr_t)profiles[profile].filter;
-    prog.len = profiles[profile].len;
+    prog.filter = (struct sock_filter *)(uintptr_t)filter_of(profile, set_ids)->code;
+    prog.len = filter_of(profile, set_ids)->len;
     if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog))
         return -errno;
     return 0;
 }
 
-const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, size_t *ret_len)
+const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, bool set_ids, size_t *ret_len)
 {
     if (!valid(profile))
         return NULL;
-    *ret_len = profiles[profile].len;
-    return profiles[profile].filter;
+    *ret_len = filter_of(profile, set_ids)->len;
+    return filter_of(profile, set_ids)->code;
 }
 
 size_t jail_seccomp_code_bytes(enum jail_profile profile)
 {
     const size_t page = 4096, header = 256, per_instruction = 10;
 
-    return valid(profile) ? (profiles[profile].len * per_instruction + header + page - 1) / page * page : 0;
+    return valid(profile) ? (profiles[profile].plain.len * per_instruction + header + page - 1) / page * page : 0;
 }
 
 const char *jail_profile_name(enum jail_profile profile)

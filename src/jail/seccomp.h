@@ -9,6 +9,7 @@
  * off. It is installed last: after it there is no mount, unshare, setns or securebits. All functions are free of
  * allocation and locks, so they may be called between fork and exec.
  */
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <linux/filter.h>
@@ -22,12 +23,13 @@ enum jail_profile {
 
 /*
  * Installs the filter on the calling thread. no_new_privs must be set already. Returns 0, -EINVAL (no such profile, or
- * no seccomp in this kernel) or -EACCES (no_new_privs is not set).
+ * no seccomp in this kernel) or -EACCES (no_new_privs is not set). With set_ids programs may set set-id bits, which
+ * paranoid refuses all the same.
  */
-__attribute__((warn_unused_result)) int jail_seccomp_install(enum jail_profile profile);
+__attribute__((warn_unused_result)) int jail_seccomp_install(enum jail_profile profile, bool set_ids);
 
 /* Returns the instructions, for code that checks or reports them; NULL if there is no such profile. */
-const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, size_t *ret_len);
+const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, bool set_ids, size_t *ret_len);
 
 /*
  * Returns the part of net.core.bpf_jit_limit, which is one number for the host, that a filter takes, rounded up.

@@ -454,14 +454,31 @@ static inline const struct seccomp_row *seccomp_table_row(int nr)
     return NULL;
 }
 
-static inline uint32_t seccomp_table_judge(int paranoid, int nr, const uint64_t args[6])
+/*
+ * The filters. SET_IDS is that of default for a sandbox with root inside that has nothing of the host to write to:
+ * package managers set set-id bits, nosuid and no_new_privs make them inert, and the files die with the sandbox or
+ * become a layer.
+ */
+enum seccomp_filter { SECCOMP_FILTER_NORMAL, SECCOMP_FILTER_PARANOID, SECCOMP_FILTER_SET_IDS, SECCOMP_FILTER_MAX };
+
+static inline uint32_t seccomp_row_verdict(const struct seccomp_row *row, enum seccomp_filter filter)
+{
+    const uint32_t mode1 = SECCOMP_TABLE_RULE | (uint32_t)SECCOMP_RULE_MODE1;
+    const uint32_t mode2 = SECCOMP_TABLE_RULE | (uint32_t)SECCOMP_RULE_MODE2;
+
+    if (filter == SECCOMP_FILTER_PARANOID)
+        return row->paranoid;
+    return filter == SECCOMP_FILTER_SET_IDS && (row->normal == mode1 || row->normal == mode2) ? SC_ALLOW : row->normal;
+}
+
+static inline uint32_t seccomp_table_judge(enum seccomp_filter filter, int nr, const uint64_t args[6])
 {
     const struct seccomp_row *row = seccomp_table_row(nr);
     uint32_t verdict;
 
     if (!row)
         return SECCOMP_TABLE_UNKNOWN;
-    verdict = paranoid ? row->paranoid : row->normal;
+    verdict = seccomp_row_verdict(row, filter);
     if ((verdict & SECCOMP_RET_ACTION_FULL) == SECCOMP_TABLE_RULE)
         return seccomp_rule_judge(&seccomp_rules[verdict & SECCOMP_RET_DATA], args);
     return verdict;

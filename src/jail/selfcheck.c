@@ -19,6 +19,7 @@
 
 #include "jail/rawcall.h"
 #include "jail/selfcheck_parts.h"
+#include "jail/user.h"
 
 void check_put(struct check *check, enum brig_layer layer, bool on, struct reading detail)
 {
@@ -133,13 +134,16 @@ bool check_status_field(const char *text, size_t len, const char *name, unsigned
 static void check_privileges(struct check *check, const char *status, size_t len)
 {
     static const char *const sets[] = {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"};
-    bool caps = true;
+    /* A program of root has some, so the layer is off; that it has no others is read back all the same. */
+    bool root = (check->start->flags & GUEST_START_ROOT) && check->start->uid == 0, caps = true;
+    const uint64_t has = root ? ROOT_INSIDE_CAPS : 0, want[] = {0, has, has, has, 0};
     uint64_t value = 0;
     long probe, keys;
 
     for (unsigned i = 0; i < ARRAY_SIZE(sets); i++)
-        caps = check_status_field(status, len, sets[i], 16, &value) && value == 0 && caps;
-    put_plain(check, BRIG_LAYER_CAPS, caps, 0);
+        caps = check_status_field(status, len, sets[i], 16, &value) && value == want[i] && caps;
+    check_put(check, BRIG_LAYER_CAPS, caps && !root,
+              (struct reading){.why = caps && root ? WHY_ROOT_INSIDE : WHY_READ_BACK});
     put_plain(check, BRIG_LAYER_NO_NEW_PRIVS, check_status_field(status, len, "NoNewPrivs", 10, &value) && value == 1,
               0);
 

@@ -6,6 +6,7 @@
  */
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/statfs.h>
 
 #include "jail/image_shape.h"
@@ -42,11 +43,13 @@ int enter_store(struct enter *e)
 
     e->store_fd = mount_store(e);
     TRY(e, p->store == STORE_IMAGE ? "ext4 image" : "tmpfs", e->store_fd);
+    if (p->store == STORE_IMAGE)
+        TRY(e, "ids of the image", owner_map(p, e->store_fd));
     TRY(e, "/s", mount_attach(e->store_fd, AT_FDCWD, "/s"));
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
         TRY(e, places[i].name, SYS(mkdirat(e->store_fd, places[i].name, places[i].mode)));
-        TRY(e, places[i].name,
-            SYS(fchownat(e->store_fd, places[i].name, p->outer_user, p->outer_user_gid, AT_SYMLINK_NOFOLLOW)));
+        uid_t owner = strcmp(places[i].name, "home") == 0 ? p->outer_user : plan_owner(p);
+        TRY(e, places[i].name, SYS(fchownat(e->store_fd, places[i].name, owner, owner, AT_SYMLINK_NOFOLLOW)));
     }
     bool overlays = false;
     for (unsigned i = 0; i < p->n_binds; i++)

@@ -5,7 +5,6 @@
  */
 #include "jail/user.h"
 
-#include <linux/capability.h>
 #include <sys/prctl.h>
 
 #include "jail/rawcall.h"
@@ -21,22 +20,24 @@ static long drop_sets(uint64_t bounding)
     return ret;
 }
 
-long jail_become_user(uint32_t uid, uint32_t gid, uint64_t bounding, bool keep_caps)
+long jail_become_user(const struct jail_user *user)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    const uint32_t low = (uint32_t)user->keep, high = (uint32_t)(user->keep >> 32);
+    struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {{low, low, 0}, {high, high, 0}};
     long ret;
 
-    if (!keep_caps && (ret = drop_sets(bounding)) != 0)
+    if (!user->as_is && (ret = drop_sets(user->bounding & ~user->keep)) != 0)
         return ret;
     /* With one id the kernel refuses setgroups; those groups are the calling user's, and `uid_range` says so. */
-    if (raw_call0(SYS_geteuid) != uid && raw_call2(SYS_getgroups, 0, NULL) != 0 &&
+    if (raw_call0(SYS_geteuid) != user->uid && raw_call2(SYS_getgroups, 0, NULL) != 0 &&
         (ret = raw_call2(SYS_setgroups, 0, NULL)) != 0)
         return ret;
-    if ((ret = raw_call3(SYS_setresgid, gid, gid, gid)) != 0 || (ret = raw_call3(SYS_setresuid, uid, uid, uid)) != 0)
+    if ((ret = raw_call3(SYS_setresgid, user->gid, user->gid, user->gid)) != 0 ||
+        (ret = raw_call3(SYS_setresuid, user->uid, user->uid, user->uid)) != 0)
         return ret;
     /* A change of ids sets it to fs.suid_dumpable, which may say otherwise. */
     if ((ret = raw_call5(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)) != 0)
         return ret;
-    return keep_caps ? 0 : raw_call2(SYS_capset, &head, none);
+    return user->as_is ? 0 : raw_call2(SYS_capset, &head, sets);
 }

@@ -7,13 +7,29 @@
 #ifndef BRIG_JAIL_USER_H
 #define BRIG_JAIL_USER_H
 
+#include <linux/capability.h>
+
 #include "base/base.h"
 
 /*
- * Sets groups and ids, empties the bounding and ambient sets, and drops every capability; from here on the process is
- * not dumpable. bounding is what pid 1 has in its own set. keep_caps is for test builds with the layer off. Returns 0
- * or a negative errno.
+ * What uid 0 has in a sandbox with root inside: what installing software needs. Each was tried by leaving it out. They
+ * are good for the files and processes of the sandbox's own ids, because its user namespace owns nothing else.
  */
-long jail_become_user(uint32_t uid, uint32_t gid, uint64_t bounding, bool keep_caps) MUST_CHECK;
+#define ROOT_INSIDE_CAPS                                                                      \
+    (UINT64_C(1) << CAP_CHOWN | UINT64_C(1) << CAP_DAC_OVERRIDE | UINT64_C(1) << CAP_FOWNER | \
+     UINT64_C(1) << CAP_FSETID | UINT64_C(1) << CAP_KILL | UINT64_C(1) << CAP_SETGID | UINT64_C(1) << CAP_SETUID)
+
+struct jail_user {
+    uint32_t uid, gid;
+    uint64_t bounding; /* What pid 1 has in its bounding set. */
+    uint64_t keep;     /* What stays: 0, or ROOT_INSIDE_CAPS for uid 0 of a sandbox with root inside. */
+    bool as_is;        /* Test builds with the layer off: capabilities are left alone. */
+};
+
+/*
+ * Sets groups and ids, empties the ambient set, and drops every capability that is not kept from all other sets; from
+ * here on the process is not dumpable. Returns 0 or a negative errno.
+ */
+long jail_become_user(const struct jail_user *user) MUST_CHECK;
 
 #endif

@@ -35,12 +35,14 @@ enum provider_cap {
     PROVIDER_POOL = 1 << 5,
     PROVIDER_GATE = 1 << 6,   /* our brig-egress serves the networks of its boxes */
     PROVIDER_ZYGOTE = 1 << 7, /* provider_spec.zygote */
+    PROVIDER_ROOT_INSIDE = 1 << 8,
 };
 
 struct provider_spec {
     /* The provider chooses the id (struct box_up), because a prepared sandbox has its own already. */
     const char *rootfs; /* An absolute directory or tar; NULL means the template `host`. */
     bool writable_root;
+    bool root_inside;          /* Its programs are uid 0 of the sandbox (BRIG_RUN_ROOT). Not with a zygote. */
     struct brig_limits limits; /* 0 is the default. timeout and output do not apply. */
     uint64_t require;          /* A mask of BRIG_LAYER_BIT(). */
     enum brig_profile profile;

@@ -112,7 +112,8 @@ int provider_fits(const struct provider_ops *ops, const struct provider_spec *sp
         const char *what;
     } needs[] = {{PROVIDER_ROOTFS, spec->rootfs, "other roots"},
                  {PROVIDER_BINDS, spec->n_binds, "binds"},
-                 {PROVIDER_WRITABLE_ROOT, spec->writable_root, "writable root"}};
+                 {PROVIDER_WRITABLE_ROOT, spec->writable_root, "writable root"},
+                 {PROVIDER_ROOT_INSIDE, spec->root_inside, "root inside"}};
 
     for (size_t i = 0; i < ARRAY_SIZE(needs); i++)
         if (needs[i].wanted && !(ops->caps & needs[i].cap))

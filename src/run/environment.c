@@ -180,8 +180,10 @@ int environment_add_base(struct environment *env, bool pass_tool_env, struct bri
     static const char *const fixed[] = {"PYTHONWARNINGS=ignore", "NO_COLOR=1", "TERM=dumb", "PYTHONUNBUFFERED=1"};
     int r = 0;
 
-    for (size_t i = 0; r == 0 && engine_base_env[i]; i++)
-        r = add_entry(env, engine_base_env[i], false, err);
+    const char *const *base = engine_base_env(false);
+
+    for (size_t i = 0; r == 0 && base[i]; i++)
+        r = add_entry(env, base[i], false, err);
     for (size_t i = 0; r == 0 && i < ARRAY_SIZE(fixed); i++)
         r = add_entry(env, fixed[i], false, err);
     for (char **at = environ; r == 0 && pass_tool_env && *at; at++)

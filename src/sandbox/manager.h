@@ -69,7 +69,7 @@ struct sbox_spec {
     uint64_t require;
     enum brig_profile profile;
     char workdir[4096];
-    char user[64]; /* "user" (default) or "root" of the sandbox's own, without privileges; for now only "user". */
+    char user[64]; /* Whose its programs are: "user" (default), or "root" inside (BRIG_RUN_ROOT). */
     struct brig_bind *binds;
     size_t n_binds;
     uint64_t timeout_ms, idle_timeout_ms; /* 0 means none. */

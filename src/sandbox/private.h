@@ -344,6 +344,7 @@ int spec_network_judge(const char *network, const struct caller *caller, const s
                        struct brig_err *err) MUST_CHECK;
 int spec_secrets(const struct json_value *v, struct spec_memory *memory, struct sbox_secret **ret, size_t *ret_n,
                  struct brig_err *err) MUST_CHECK;
+bool spec_has_root(const struct sbox_spec *spec); /* Its programs are root inside. */
 int spec_secrets_check(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
 
 /* ---- network.c: a sandbox's slot in brig-egress ----------------------------------------------------------- */

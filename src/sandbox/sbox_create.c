@@ -233,6 +233,7 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
     struct provider_spec asked = {
         .rootfs = rootfs[0] ? rootfs : NULL,
         .writable_root = spec->writable_root,
+        .root_inside = spec_has_root(spec),
         .limits = spec->limits,
         .require = spec->require,
         .profile = spec->profile,

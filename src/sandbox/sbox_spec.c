@@ -149,12 +149,17 @@ static int read_workdir(struct spec_in *in, const struct json_value *v, struct b
     return str_copy(in->spec->workdir, sizeof in->spec->workdir, text); /* spec_string() knows the length */
 }
 
-static int read_user(struct spec_in *in UNUSED, const struct json_value *v, struct brig_err *err)
+static int read_user(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
-    static const char *const words[] = {"user", NULL};
+    static const char *const words[] = {"user", "root", NULL};
     int r = spec_word(v, "user", words, err);
 
-    return r < 0 ? r : 0;
+    return r < 0 ? r : str_copy(in->spec->user, sizeof in->spec->user, words[r]);
+}
+
+bool spec_has_root(const struct sbox_spec *spec)
+{
+    return str_eq(spec->user, "root");
 }
 
 static int read_network(struct spec_in *in, const struct json_value *v, struct brig_err *err)

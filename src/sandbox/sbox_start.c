@@ -77,10 +77,11 @@ static int env_fill(struct env_list *list, struct sbox *sbox, const char *const 
         r = env_add(list, sandbox->env[i].name, strlen(sandbox->env[i].name), sandbox->env[i].value, "sandbox");
     if (r == 0)
         r = env_network(list, sbox, true);
-    for (n = 0; engine_base_env[n]; n++)
+    const char *const *base = engine_base_env(spec_has_root(sandbox));
+    for (n = 0; base[n]; n++)
         ;
     while (r == 0 && n-- > 0)
-        r = env_add(list, engine_base_env[n], strcspn(engine_base_env[n], "="), NULL, "base");
+        r = env_add(list, base[n], strcspn(base[n], "="), NULL, "base");
     return r;
 }
 

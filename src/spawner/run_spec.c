@@ -47,13 +47,15 @@ static int read_strings(struct run_spec *spec, int fd, uint32_t len, struct brig
 static int check_counts(const struct wire_run *msg, struct brig_err *err)
 {
     bool service = msg->flags & WIRE_RUN_SERVICE;
-    bool program = service ? msg->n_argv == 0 && msg->n_env == 0 &&
-                                 !(msg->flags & ~(WIRE_RUN_SERVICE | WIRE_RUN_ZYGOTE | BRIG_RUN_WRITABLE_ROOT))
-                           : msg->n_argv >= 1 && !(msg->flags & WIRE_RUN_ZYGOTE);
+    bool program =
+        service ? msg->n_argv == 0 && msg->n_env == 0 &&
+                      !(msg->flags & ~(WIRE_RUN_SERVICE | WIRE_RUN_ZYGOTE | BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT))
+                : msg->n_argv >= 1 && !(msg->flags & WIRE_RUN_ZYGOTE);
     bool good = program && msg->n_binds <= WIRE_BINDS_MAX && msg->n_tmpfs <= WIRE_TMPFS_MAX &&
                 msg->n_argv <= GUEST_STRINGS_MAX && msg->n_env <= GUEST_STRINGS_MAX &&
                 msg->profile < BRIG_PROFILE_MAX && (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1 &&
-                !(msg->binds_ro & msg->binds_overlay);
+                !(msg->binds_ro & msg->binds_overlay) &&
+                !((msg->flags & WIRE_RUN_ZYGOTE) && (msg->flags & BRIG_RUN_ROOT));
 
     return good ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "counts of the run");
 }

@@ -31,6 +31,7 @@ struct build {
     struct plan_bind binds[WIRE_BINDS_MAX];
     int child_setup, child_control;
     int rootfs_fd;
+    int ids_fd;    /* root inside: the map of its ids, for mounts */
     int cgroup_fd; /* where it is cloned into, when that is not the sandbox's own cgroup */
 };
 
@@ -39,6 +40,7 @@ static void build_done(struct build *b)
     base_close_fd(&b->child_setup);
     base_close_fd(&b->child_control);
     base_close_fd(&b->rootfs_fd);
+    base_close_fd(&b->ids_fd);
     base_close_fd(&b->cgroup_fd);
     for (unsigned i = 0; i < b->plan.n_binds; i++)
         base_close_fd(&b->binds[i].mount_fd);
@@ -50,6 +52,7 @@ static void lend(struct sandbox *s, struct build *b)
     s->lent[s->n_lent++] = take_fd(&b->child_setup);
     s->lent[s->n_lent++] = take_fd(&b->child_control);
     s->lent[s->n_lent++] = take_fd(&b->rootfs_fd);
+    s->lent[s->n_lent++] = take_fd(&b->ids_fd);
     for (unsigned i = 0; i < b->plan.n_binds; i++)
         s->lent[s->n_lent++] = take_fd(&b->binds[i].mount_fd);
 }
@@ -57,8 +60,8 @@ static void lend(struct sandbox *s, struct build *b)
 static int highest_needed(const struct sandbox *s, const struct build *b)
 {
     const struct host *host = &s->spawner->host;
-    const int fds[] = {b->child_setup, b->child_control, b->rootfs_fd, host->init_fd,
-                       host->probe_fd, host->proc_fd,    host->mnt_fd};
+    const int fds[] = {b->child_setup, b->child_control, b->rootfs_fd,  b->ids_fd,
+                       host->init_fd,  host->probe_fd,   host->proc_fd, host->mnt_fd};
     int highest = SPAWNER_FD_MIN;
 
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
@@ -68,17 +71,21 @@ static int highest_needed(const struct sandbox *s, const struct build *b)
     return highest;
 }
 
+static bool has_root(const struct run_spec *run)
+{
+    return run && (run->flags & BRIG_RUN_ROOT);
+}
+
 /* Ids of the source's owner become the program's, where the kernel can: what it writes is then the owner's. */
-static int map_owner(const struct host *host, const struct sandbox *s, const struct bind_source *source,
-                     struct brig_err *err)
+static int map_owner(const struct host *host, uid_t program, const struct bind_source *source, struct brig_err *err)
 {
     char uid_map[48], gid_map[48];
     AUTO_FD int ns = -1;
 
     if (!host->privileged)
         return 0;
-    snprintf(uid_map, sizeof uid_map, "%u %u 1", source->uid, s->ids.user);
-    snprintf(gid_map, sizeof gid_map, "%u %u 1", source->gid, s->ids.user);
+    snprintf(uid_map, sizeof uid_map, "%u %u 1", source->uid, program);
+    snprintf(gid_map, sizeof gid_map, "%u %u 1", source->gid, program);
     int r = helper_idmap_ns(host, uid_map, gid_map, &ns, err);
     if (r < 0)
         return r;
@@ -120,10 +127,55 @@ static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct b
         b->plan.n_binds = i + 1;
         if (run->binds[i].overlay && (r = check_overlay(host, run->binds[i].source, source.is_dir, err)) < 0)
             return r;
-        if ((r = map_owner(host, s, &source, err)) < 0)
+        if ((r = map_owner(host, has_root(run) ? s->ids.root : s->ids.user, &source, err)) < 0)
             return r;
     }
     b->plan.binds = b->binds;
+    return 0;
+}
+
+/*
+ * Root inside must own the files of its root. As root every layer below it is idmapped; a plain user cannot do that, so
+ * another root has to belong to the ids already, and the host's files never do.
+ */
+static int prepare_root_inside(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
+{
+    const struct host *host = &s->spawner->host;
+    char map[48];
+    struct stat st;
+    int r = 0;
+
+    if (!host->privileged && !run->rootfs)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0,
+                       "user root: the files of the template host belong to an id that a sandbox of a plain user does "
+                       "not map; use a rootfs that belongs to the subordinate ids, or run as root");
+    for (unsigned i = 0; !host->privileged && i < run->n_binds; i++)
+        if (!run->binds[i].read_only)
+            return err_set(err, BRIG_E_UNSUPPORTED, 0,
+                           "bind source %s: user root of a plain user's sandbox cannot own it; bind it read-only",
+                           run->binds[i].source);
+    if (host->privileged) {
+        (void)snprintf(map, sizeof map, "0 %u %u", s->ids.root, INSIDE_RANGE);
+        r = helper_idmap_ns(host, map, map, &b->ids_fd, err);
+        b->plan.ids_fd = b->ids_fd;
+    }
+    if (r < 0 || !run->rootfs)
+        return r;
+    r = helper_clone_rootfs(host, run->rootfs, run->rootfs_below, &b->rootfs_fd, err);
+    if (r < 0)
+        return r;
+    b->plan.rootfs_fd = b->rootfs_fd;
+    if (host->privileged) {
+        r = helper_idmap(b->rootfs_fd, b->ids_fd);
+        return r < 0 ? err_set(err, BRIG_E_UNSUPPORTED, 0,
+                               "user root: rootfs %s: its file system or this kernel cannot map ids", run->rootfs)
+                     : 0;
+    }
+    if (fstat(b->rootfs_fd, &st) < 0)
+        return err_host(err, "rootfs %s", run->rootfs);
+    if (st.st_uid < s->ids.root || st.st_uid - s->ids.root >= INSIDE_RANGE)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0,
+                       "user root: rootfs %s does not belong to the sandbox's subordinate ids", run->rootfs);
     return 0;
 }
 
@@ -133,6 +185,8 @@ static int prepare_rootfs(struct sandbox *s, const struct run_spec *run, struct 
     char map[48];
     AUTO_FD int ns = -1;
 
+    if (has_root(run))
+        return prepare_root_inside(s, run, b, err);
     if (!run || !run->rootfs)
         return 0;
     int r = helper_clone_rootfs(host, run->rootfs, run->rootfs_below, &b->rootfs_fd, err);
@@ -205,6 +259,15 @@ static int hand_over(struct sandbox *s, struct brig_err *err)
     return r < 0 ? err_set(err, BRIG_E_HOST, -r, "hand prepared descriptors to the sandbox") : 0;
 }
 
+/* Whether a program can change a file of the host: not through an overlay. */
+static bool writes_host(const struct run_spec *run)
+{
+    for (unsigned i = 0; run && i < run->n_binds; i++)
+        if (!run->binds[i].read_only && !run->binds[i].overlay)
+            return true;
+    return false;
+}
+
 static void fill_plan(struct sandbox *s, const struct run_spec *run, struct build *b)
 {
     const struct host *host = &s->spawner->host;
@@ -216,6 +279,8 @@ static void fill_plan(struct sandbox *s, const struct run_spec *run, struct buil
     p->probe_fd = host->probe_fd;
     p->init_is_file = host->init_is_file;
     p->two_ids = host->ids_kind != IDS_ONE;
+    p->root_inside = has_root(run);
+    p->set_ids = p->root_inside && !writes_host(run);
     p->outer_root = p->outer_root_gid = s->ids.root;
     p->outer_user = p->outer_user_gid = s->ids.user;
     p->hostname = run && run->name ? run->name : s->id;
@@ -224,7 +289,8 @@ static void fill_plan(struct sandbox *s, const struct run_spec *run, struct buil
     p->host_mnt_fd = host->mnt_fd;
     p->writable_root = run && (run->flags & BRIG_RUN_WRITABLE_ROOT);
     p->mknod_devices = host->mknod_devices;
-    p->userxattr = !host->privileged;
+    /* The upper of a sandbox with root inside may become a layer, and those of root and of users have one form. */
+    p->userxattr = !host->privileged || (p->root_inside && s->store == STORE_IMAGE);
     for (unsigned i = 0; i < host->n_lower_dirs; i++)
         p->lower_dirs[i] = host->lower_dirs[i];
     for (unsigned i = 0; i < host->n_root_links; i++) {
@@ -389,13 +455,13 @@ static bool writes_binds(const struct run_spec *run)
 
 static int build(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
 {
-    int r = ids_claim(&s->spawner->host.ids, &s->ids, err);
+    int r = ids_claim(&s->spawner->host.ids, has_root(run), &s->ids, err);
 
     /* Test builds: everybody shares one range. */
     if (r == 0 && (s->spawner->off & BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE)))
         ids_share(&s->spawner->host.ids, &s->ids);
     /* Subordinate ids could not write to the caller's files, and only root can map ids of a mount. */
-    if (r == 0 && s->spawner->host.ids_kind == IDS_PAIR && writes_binds(run))
+    if (r == 0 && s->spawner->host.ids_kind == IDS_PAIR && writes_binds(run) && !has_root(run))
         s->ids.user = 0;
     if (r == 0)
         r = make_channels(s, b, err);
@@ -445,8 +511,12 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err)
 {
     struct sandbox *s = sandbox_alloc(spawner);
-    struct build b = {
-        .plan = {.rootfs_fd = -1}, .child_setup = -1, .child_control = -1, .rootfs_fd = -1, .cgroup_fd = -1};
+    struct build b = {.plan = {.rootfs_fd = -1, .ids_fd = -1},
+                      .child_setup = -1,
+                      .child_control = -1,
+                      .rootfs_fd = -1,
+                      .ids_fd = -1,
+                      .cgroup_fd = -1};
 
     if (!s)
         return err_nomem(err);

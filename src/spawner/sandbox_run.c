@@ -27,9 +27,10 @@ bool sandbox_fits(const struct sandbox *s, const struct run_spec *run)
     const struct brig_limits *a = &s->limits, *b = &run->limits;
 
     return s->state == SANDBOX_PARKED && !run->rootfs && !run->zygote && run->n_binds == 0 && run->n_tmpfs == 0 &&
-           !run->name && run->profile == BRIG_PROFILE_DEFAULT && !(run->flags & BRIG_RUN_WRITABLE_ROOT) &&
-           !run->image && a->disk == b->disk && a->inodes == b->inodes && a->open_files == b->open_files &&
-           a->file_size == b->file_size && a->io_read_bps == b->io_read_bps && a->io_write_bps == b->io_write_bps &&
+           !run->name && run->profile == BRIG_PROFILE_DEFAULT &&
+           !(run->flags & (BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT)) && !run->image && a->disk == b->disk &&
+           a->inodes == b->inodes && a->open_files == b->open_files && a->file_size == b->file_size &&
+           a->io_read_bps == b->io_read_bps && a->io_write_bps == b->io_write_bps &&
            (s->spawner->host.cg.v2_fd >= 0 || s->spawner->host.cg.n_v1 > 0 ||
             (a->memory == b->memory && a->pids == b->pids));
 }
@@ -191,6 +192,7 @@ static void read_uid_range(struct sandbox *s)
     if (!on)
         out->why = host->ids_kind == IDS_ONE ? WHY_ONE_ID
                    : s->ids.user == 0        ? WHY_OWN_ID
+                   : s->ids.shared           ? WHY_SHARED_IDS
                    : !known                  ? WHY_IDS_NOT_KNOWN
                                              : WHY_READ_BACK;
 }
@@ -265,9 +267,13 @@ static void refuse_missing(struct sandbox *s, uint64_t missing)
 
 static uint32_t start_flags(const struct sandbox *s)
 {
+    uint32_t root = s->run->flags & BRIG_RUN_ROOT ? GUEST_START_ROOT : 0;
+
     if (s->service)
-        return GUEST_START_SERVICE | (s->has_leaves ? GUEST_START_LEAVES : 0) | (s->adopt ? GUEST_START_ADOPT : 0);
-    return (s->run->flags & BRIG_RUN_TTY ? GUEST_START_TTY : 0) | (s->run->stdio[0] >= 0 ? GUEST_START_STDIN : 0);
+        return root | GUEST_START_SERVICE | (s->has_leaves ? GUEST_START_LEAVES : 0) |
+               (s->adopt ? GUEST_START_ADOPT : 0);
+    return root | (s->run->flags & BRIG_RUN_TTY ? GUEST_START_TTY : 0) |
+           (s->run->stdio[0] >= 0 ? GUEST_START_STDIN : 0);
 }
 
 void sandbox_start(const struct sandbox *s, const struct run_spec *run, struct guest_start *ret)
@@ -275,10 +281,10 @@ void sandbox_start(const struct sandbox *s, const struct run_spec *run, struct g
     const struct host *host = &s->spawner->host;
     /* Test builds: without its own user namespace and ids the program is the spawner's user. */
     const uint64_t ids = BRIG_LAYER_BIT(BRIG_LAYER_USER_NS) | BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE);
-    bool as_root = (s->spawner->off & ids) == ids;
+    bool as_root = (s->spawner->off & ids) == ids || (run->flags & BRIG_RUN_ROOT);
     *ret = (struct guest_start){
-        .uid = as_root ? 0 : INSIDE_USER,
-        .gid = as_root ? 0 : INSIDE_USER,
+        .uid = as_root ? INSIDE_ROOT : INSIDE_USER,
+        .gid = as_root ? INSIDE_ROOT : INSIDE_USER,
         .rows = run->rows,
         .cols = run->cols,
         .profile = run->profile,

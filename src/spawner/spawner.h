@@ -81,7 +81,7 @@ enum sandbox_state { SANDBOX_BUILDING, SANDBOX_PARKED, SANDBOX_RUNNING, SANDBOX_
  * 9,000 descriptors).
  */
 #define SANDBOX_FD_MIN 256
-#define SANDBOX_LENT (3 + WIRE_BINDS_MAX) /* both sockets, a root, binds */
+#define SANDBOX_LENT (4 + WIRE_BINDS_MAX) /* both sockets, a root, the map of its ids, binds */
 /* From so many on, looking up what they share is slower than making it again. */
 #define MANY_SANDBOXES 32
 #define RUN_BUCKETS 1024u

@@ -118,7 +118,11 @@ static void register_thread(void)
 static void become_program(void)
 {
     sigset_t none;
-    long ret = jail_become_user(job.start.uid, job.start.gid, enter_kept_caps(), plan_off(&job.plan, BRIG_LAYER_CAPS));
+    const struct jail_user user = {.uid = job.start.uid,
+                                   .gid = job.start.gid,
+                                   .bounding = enter_kept_caps(),
+                                   .as_is = plan_off(&job.plan, BRIG_LAYER_CAPS)};
+    long ret = jail_become_user(&user);
 
     if (ret < 0)
         give_up(SETUP_IDS, "program", ret);

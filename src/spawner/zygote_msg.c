@@ -44,7 +44,7 @@ static struct jail_plan bare(const struct jail_plan *plan)
     struct jail_plan p = *plan;
 
     p.setup_fd = p.control_fd = p.init_fd = p.probe_fd = p.host_proc_fd = p.rootfs_fd = p.host_mnt_fd = p.highest_fd =
-        -1;
+        p.ids_fd = -1;
     p.hostname = NULL;
     p.binds = NULL;
     p.tmpfs = NULL;
@@ -189,7 +189,7 @@ static void take_fds(struct zygote_job *job, const struct zygote_head *head, con
     p->init_fd = fds[n++];
     p->probe_fd = fds[n++];
     p->host_proc_fd = fds[n++];
-    p->rootfs_fd = -1;
+    p->rootfs_fd = p->ids_fd = -1;
     p->host_mnt_fd = head->mnt ? fds[n++] : -1;
     job->cgroup_fd = head->cgroup ? fds[n++] : -1;
     for (unsigned i = 0; i < p->n_binds; i++)

@@ -10,6 +10,8 @@ says what does. Ids with a suffix are siblings of the numbered case.
 from dataclasses import dataclass, field
 
 ALL_MODES = ("root", "rootless1", "rootless2")
+# The attacker is root inside, in a writable root: called by root, and by a plain user with subordinate ids.
+INSIDE_MODES = ("inside", "inside2")
 # What stands between a program and root's files and powers when the caller is root.
 IDS = ("user_ns", "uid_range", "caps")
 FILES = ("mount_ns", "landlock", *IDS)
@@ -281,7 +283,63 @@ HOST = (
     Case("S06", "page cache as a channel", scenario="page_cache", off=("seccomp",)),
 )
 
-CASES = FILESYSTEM + PROCESSES + RESOURCES + INFORMATION + CHANNEL + HOST
+def inside(case_id, name, **more):
+    """A case of root inside. It is never tried with the layers off: the host's root would really do it."""
+    return Case(case_id, name, modes=INSIDE_MODES, why="the same calls bite in the groups F, P, R and I", **more)
+
+
+ROOT_INSIDE = (
+    inside("U01", "mounts"),
+    inside("U02", "remounts"),
+    inside("U03", "the new mount calls"),
+    inside("U04", "chroot and pivot_root"),
+    inside("U05", "device nodes and whiteouts"),
+    inside("U06", "changes of /dev"),
+    inside("U07", "whiteouts by rename"),
+    inside("U08", "namespaces"),
+    inside("U09", "exactly seven capabilities"),
+    inside("U10", "capset"),
+    inside("U11", "securebits"),
+    inside("U12", "ambient capabilities"),
+    inside("U13", "the bounding set"),
+    inside("U14", "a change to an ordinary user"),
+    inside("U15", "set-id files"),
+    inside("U16", "file capabilities"),
+    inside("U17", "ids that are not mapped"),
+    inside("U18", "every id that is mapped"),
+    inside("U19", "tracing pid 1"),
+    inside("U20", "killing pid 1"),
+    inside("U21", "crippling pid 1"),
+    inside("U22", "/proc of the host"),
+    inside("U23", "/proc/sys, compat", **COMPAT),
+    inside("U24", "its own /proc"),
+    inside("U25", "keys"),
+    inside("U26", "programs of the kernel"),
+    inside("U27", "clocks, swap, quotas, names"),
+    inside("U28", "priorities and limits"),
+    inside("U29", "file handles"),
+    inside("U30", "cgroups"),
+    inside("U31", "raw and strange sockets"),
+    inside("U32", "netlink"),
+    inside("U33", "socket options"),
+    inside("U34", "ioctls of interfaces"),
+    inside("U35", "low ports"),
+    inside("U36", "xattrs of overlays"),
+    inside("U37", "access lists"),
+    inside("U38", "file flags and controls"),
+    inside("U39", "leases and notifications"),
+    inside("U40", "files of the host"),
+    inside("U41", "processes of the host"),
+    inside("U42", "forged credentials"),
+    inside("U43", "no reserve for root", probe=("U43", str(16 * MB)), flags=("-m", "64m", "--disk", "16m"),
+           expect=DISK_HIT),
+    inside("U44", "a process for each id", probe=("U44", "64"), flags=("--pids", 64),
+           expect=any_mode(Expect(("exited", "pids-limit"), None, limits_hit=("pids",)))),
+    inside("U45", "links that point out"),
+    inside("U46", "devices of the host"),
+)
+
+CASES = FILESYSTEM + PROCESSES + RESOURCES + INFORMATION + CHANNEL + HOST + ROOT_INSIDE
 
 # In the attack list, not here yet, and what each waits for.
 LATER = {

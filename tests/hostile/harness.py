@@ -54,6 +54,8 @@ class Mode:
     gid: int
     dir: str
     delegated: bool = False
+    flags: tuple = ()  # of every run
+    inside: bool = False  # the attacker is root inside
     features: set = field(default_factory=set)
     canary_path: str = ""
     sentinel: subprocess.Popen = None
@@ -88,8 +90,8 @@ def drop_to(uid, gid):
 class TestUser:
     """A real user with subordinate ids, for rootless with two ids. Removed again whatever happens."""
 
-    def __init__(self, token):
-        self.name = f"hostile{token[:6]}"
+    def __init__(self, token, suffix=""):
+        self.name = f"hostile{token[:6]}{suffix}"
         self.made = False
 
     def __enter__(self):
@@ -121,6 +123,25 @@ class TestUser:
             if kept != lines:
                 with open(path, "w", encoding="utf-8") as f:
                     f.writelines(kept)
+
+
+def make_tree(top, user):
+    """A root that belongs to the user's subordinate ids. Programs are the host's, shown at /usr."""
+    with open("/etc/subuid", encoding="utf-8") as f:
+        first = next(int(line.split(":")[1]) for line in f if line.startswith(user + ":"))
+    os.mkdir(top)
+    for name in ("etc", "root", "var", "usr", "mnt", "opt"):
+        os.mkdir(f"{top}/{name}")
+    for name in ("bin", "sbin", "lib", "lib64"):
+        os.symlink(f"usr/{name}", f"{top}/{name}")
+    for name, text in (("passwd", "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"),
+                       ("group", "root:x:0:\nuser:x:1000:\n")):
+        with open(f"{top}/etc/{name}", "w", encoding="utf-8") as f:
+            f.write(text)
+    for where, dirs, files in os.walk(top):
+        for name in (".", *dirs, *files):
+            os.chown(os.path.join(where, name), first, first, follow_symlinks=False)
+    return top
 
 
 # --- cgroups of the harness -------------------------------------------------------------------------------------------
@@ -527,7 +548,7 @@ class Harness:
 
     def add_mode(self, name):
         root = os.geteuid() == 0
-        if name == "root":
+        if name in ("root", "inside"):
             if not root:
                 raise Skip("root")
             uid = gid = 0
@@ -536,13 +557,20 @@ class Harness:
         else:
             if not root:
                 raise Skip("root (to make a user with subordinate ids)")
-            entry = self.cleanup.enter_context(TestUser(self.token))
+            entry = self.cleanup.enter_context(TestUser(self.token, "i" if name == "inside2" else ""))
             uid, gid = entry.pw_uid, entry.pw_gid
-        mode = Mode(name, uid, gid, f"{self.base}/{name}", delegated=name == "rootless2")
+        mode = Mode(name, uid, gid, f"{self.base}/{name}", delegated=name in ("rootless2", "inside2"),
+                    inside=name.startswith("inside"))
         for sub in ("", "/home", "/home/.secret", "/state", "/run", "/cache", "/shared", "/work"):
             os.mkdir(mode.dir + sub)
             os.chmod(mode.dir + sub, 0o755 if sub == "" else 0o777 if sub == "/shared" else 0o700)
             os.chown(mode.dir + sub, uid, gid)
+        if mode.inside:
+            mode.flags = ("--user", "root", "--writable-root")
+        if name == "inside2":
+            mode.flags += ("--rootfs", make_tree(f"{mode.dir}/tree", entry.pw_name))
+            for name in ("bin", "sbin", "lib", "lib64"):
+                mode.flags += ("-v", f"/usr/{name}:/usr/{name}:ro")
         mode.canary_path = f"{mode.home}/.secret/canary-{self.token}"
         with open(mode.canary_path, "w", encoding="utf-8") as f:
             f.write(self.canaries.value(f"file-{name}"))
@@ -552,7 +580,7 @@ class Harness:
         if name != "rootless1":
             mode.features |= {c for c in ("memory", "cpu", "pids") if c in outer.controllers}
         outer.destroy()
-        if name == "root":
+        if name in ("root", "inside"):
             mode.features |= {"private quotas"}
         self.modes[name] = mode
         self.wake_sentinel(mode)
@@ -567,7 +595,7 @@ class Harness:
     # What the probe is told. @…@ is filled in by outer.py where the outer namespaces are not the host's.
     def probe_env(self, mode, off, extra=None):
         env = {
-            "HOSTILE_MODE": mode.name,
+            "HOSTILE_MODE": {"inside": "root", "inside2": "rootless2"}.get(mode.name, mode.name),
             "HOSTILE_CANARY_PATH": mode.canary_path,
             "HOSTILE_FORBIDDEN": f"{self.token}",
             "HOSTILE_SENTINEL": "@SENTINEL@" if off else str(mode.sentinel.pid),
@@ -585,6 +613,8 @@ class Harness:
         }
         for ns in NAMESPACES:
             env[f"HOSTILE_NS_{ns}"] = f"@NS_{ns}@" if off else os.readlink(f"/proc/self/ns/{ns}")
+        if mode.inside:
+            env["HOSTILE_INSIDE"] = env["HOSTILE_WRITABLE_ROOT"] = "1"
         if off:
             env["HOSTILE_GENTLE"] = "1"
         env.update(extra or {})
@@ -619,6 +649,7 @@ class Context:
         argv = [brig, "run"]
         if json_out:
             argv += ["-o", "json"]
+        argv += self.mode.flags
         if share:
             argv += ["-v", f"{self.h.share}:/probe:ro"]
         if "mount_ns" in self.off or "all" in self.off:

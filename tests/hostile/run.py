@@ -21,10 +21,11 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import scenarios
-from cases import ALL_MODES, CASES, LATER
+from cases import ALL_MODES, CASES, INSIDE_MODES, LATER
 from harness import Context, Harness, Skip, build_probe, root_capabilities
 
-TITLES = {"root": "root", "rootless1": "rootless, one id", "rootless2": "rootless, two ids", "off": "bites"}
+TITLES = {"root": "root", "rootless1": "rootless, one id", "rootless2": "rootless, two ids", "inside": "root inside",
+          "inside2": "root inside, rootless", "off": "bites"}
 
 
 def scaled(flags, ctx):
@@ -187,7 +188,7 @@ def arguments():
     p.add_argument("--brig-test", help="the build with BRIG_TEST_OFF")
     p.add_argument("--probe", help="the static probe; built with cc when not given")
     p.add_argument("--only", default="*", help="case ids, shell patterns, comma-separated")
-    p.add_argument("--mode", default="root,rootless1,rootless2,off")
+    p.add_argument("--mode", default="root,rootless1,rootless2,inside,inside2,off")
     p.add_argument("--repeat", type=int, default=1)
     p.add_argument("--jobs", type=int, default=1, choices=[1], help="resource cases must run alone")
     p.add_argument("--scale", type=float, default=1.0, help="multiplies every time limit (slow machines, emulation)")
@@ -228,7 +229,7 @@ def main():
         probe = args.probe or (built := build_probe(f"/var/tmp/hostile-probe-{os.getpid()}"))
         with Harness(brig, brig_test, probe, args.scale) as harness:
             modes, absent = {}, {}
-            wanted = [m for m in ALL_MODES if m in columns]
+            wanted = [m for m in ALL_MODES + INSIDE_MODES if m in columns]
             if "off" in columns:
                 wanted += [m for m in ("root", "rootless1") if m not in wanted]
             for name in wanted:

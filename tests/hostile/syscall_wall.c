@@ -46,7 +46,8 @@ struct result {
 };
 
 static struct result *shared;
-static bool paranoid, install;
+static enum seccomp_filter filter;
+static bool install, set_ids;
 static enum jail_profile profile;
 static unsigned checked, mismatches, absent;
 
@@ -105,7 +106,7 @@ static _Noreturn void child(const struct probe *p)
     long ret;
 
     if (install) {
-        int rc = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ? -errno : jail_seccomp_install(profile);
+        int rc = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ? -errno : jail_seccomp_install(profile, set_ids);
 
         if (rc) {
             shared->install_error = -rc;
@@ -211,7 +212,7 @@ static bool own_refusal(uint64_t nr, long ret)
 static bool rule_refuses_with(uint64_t nr, long ret)
 {
     const struct seccomp_row *row = seccomp_table_row((int)nr);
-    uint32_t v = row ? (paranoid ? row->paranoid : row->normal) : 0;
+    uint32_t v = row ? seccomp_row_verdict(row, filter) : 0;
     const struct seccomp_rule *rule;
 
     if (!row || (v & SECCOMP_RET_ACTION_FULL) != SECCOMP_TABLE_RULE)
@@ -295,7 +296,7 @@ static void check_number(int nr)
 {
     struct probe p = {ENTRY_SYSCALL, (uint64_t)nr, {M1, M1, M1, M1, M1, M1}};
     const struct seccomp_row *row = seccomp_table_row(nr);
-    uint32_t want = row ? (paranoid ? row->paranoid : row->normal) : SECCOMP_TABLE_UNKNOWN;
+    uint32_t want = row ? seccomp_row_verdict(row, filter) : SECCOMP_TABLE_UNKNOWN;
 
     if ((want & SECCOMP_RET_ACTION_FULL) == SECCOMP_TABLE_RULE)
         return; /* check_rules() */
@@ -337,8 +338,8 @@ static void check_rule6(struct probe p)
 {
     int nr = (int)p.nr;
     const struct seccomp_row *row = seccomp_table_row(nr);
-    uint32_t v = paranoid ? row->paranoid : row->normal;
-    uint32_t want = seccomp_table_judge(paranoid, nr, p.args);
+    uint32_t v = seccomp_row_verdict(row, filter);
+    uint32_t want = seccomp_table_judge(filter, nr, p.args);
     const struct seccomp_rule *rule;
     unsigned judged;
 
@@ -398,7 +399,7 @@ static void check_sockets(void)
 
             for (args[1] = 1; args[1] <= 10; args[1]++) {
                 bool live = family == 2 || family == 10 || family == 16;
-                uint32_t want = seccomp_table_judge(paranoid, SYS_socket, args);
+                uint32_t want = seccomp_table_judge(filter, SYS_socket, args);
 
                 if (!live && i > 2)
                     continue;
@@ -434,7 +435,7 @@ static void check_modes(void)
         check_rule(SYS_open, M1, 0x41, modes[i], 0);
         check_rule(SYS_openat, M1, M1, 0, modes[i]);
         check_rule(SYS_openat, M1, M1, 0x410002, modes[i]);
-        if (seccomp_table_judge(paranoid, 452, (uint64_t[6]){M1, M1, modes[i]}) != SC_ALLOW)
+        if (seccomp_table_judge(filter, 452, (uint64_t[6]){M1, M1, modes[i]}) != SC_ALLOW)
             check_rule(452, M1, M1, modes[i], 0); /* fchmodat2 is not in every kernel */
     }
 }
@@ -473,7 +474,7 @@ static void check_processes(void)
         uint64_t args[6] = {0, 0, advice};
 
         /* advice this kernel does not know is EINVAL as well */
-        if (advice <= 4 || seccomp_table_judge(paranoid, SYS_madvise, args) != SC_ALLOW)
+        if (advice <= 4 || seccomp_table_judge(filter, SYS_madvise, args) != SC_ALLOW)
             check_rule(SYS_madvise, 0, 0, advice, 0);
     }
 
@@ -533,7 +534,7 @@ static void check_rules(void)
 
     /* A rule in the table of this profile that nothing above asked from both sides is a hole here. */
     for (size_t i = 0; i < SECCOMP_TABLE_ROWS; i++) {
-        uint32_t v = paranoid ? seccomp_table[i].paranoid : seccomp_table[i].normal;
+        uint32_t v = seccomp_row_verdict(&seccomp_table[i], filter);
         uint32_t id = v & SECCOMP_RET_DATA;
 
         if ((v & SECCOMP_RET_ACTION_FULL) != SECCOMP_TABLE_RULE)
@@ -591,13 +592,20 @@ int main(int argc, char **argv)
         argc--;
         argv++;
     }
+    if (argc > 1 && strcmp(argv[1], "--set-ids") == 0) {
+        set_ids = true;
+        argc--;
+        argv++;
+    }
     found = argc == 2 ? jail_profile_from_name(argv[1]) : -1;
     if (found < 0) {
-        fprintf(stderr, "usage: syscall_wall [--install] default|paranoid|compat\n");
+        fprintf(stderr, "usage: syscall_wall [--install] [--set-ids] default|paranoid|compat\n");
         return 2;
     }
     profile = (enum jail_profile)found;
-    paranoid = profile == JAIL_PROFILE_PARANOID;
+    filter = profile == JAIL_PROFILE_PARANOID ? SECCOMP_FILTER_PARANOID
+             : set_ids                        ? SECCOMP_FILTER_SET_IDS
+                                              : SECCOMP_FILTER_NORMAL;
     setrlimit(RLIMIT_CORE, &no_core);
     setvbuf(stdout, NULL, _IOLBF, 0);
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -414,7 +414,8 @@ static void start_of_a_service(void **state)
         {GUEST_START_LEAVES, 1, 0},
         {0, 0, 0},
         {GUEST_START_ADOPT, 1, 0},
-        {GUEST_START_SERVICE | 32, 0, 0},
+        {GUEST_START_SERVICE | GUEST_START_ADOPT | GUEST_START_ROOT, 0, 0},
+        {GUEST_START_SERVICE | 64, 0, 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
         msg.flags = wrong[i].flags;

@@ -51,7 +51,7 @@ static void ranges_do_not_overlap(void **state UNUSED)
     struct ids_claim claims[64];
 
     for (size_t i = 0; i < ARRAY_SIZE(claims); i++) {
-        assert_int_equal(ids_claim(&ids, &claims[i], NULL), 0);
+        assert_int_equal(ids_claim(&ids, false, &claims[i], NULL), 0);
         assert_true(claims[i].root >= 0x70000000u && claims[i].root % INSIDE_RANGE == 0);
         assert_true(claims[i].root <= UINT32_MAX - INSIDE_RANGE); /* never wraps, never (uid_t)-1 */
         assert_int_equal(claims[i].user, claims[i].root + INSIDE_USER);
@@ -74,8 +74,8 @@ static void two_spawners(void **state UNUSED)
 
     for (size_t i = 0; i < ARRAY_SIZE(of_a); i++) {
         a.next = b.next = 7; /* both want the same one first */
-        assert_int_equal(ids_claim(&a, &of_a[i], NULL), 0);
-        assert_int_equal(ids_claim(&b, &of_b[i], NULL), 0);
+        assert_int_equal(ids_claim(&a, false, &of_a[i], NULL), 0);
+        assert_int_equal(ids_claim(&b, false, &of_b[i], NULL), 0);
     }
     for (size_t i = 0; i < ARRAY_SIZE(of_a); i++)
         for (size_t k = 0; k < ARRAY_SIZE(of_b); k++)
@@ -83,7 +83,7 @@ static void two_spawners(void **state UNUSED)
     ids_done(&a);
     b.next = (unsigned)of_a[0].slot;
     struct ids_claim freed;
-    assert_int_equal(ids_claim(&b, &freed, NULL), 0);
+    assert_int_equal(ids_claim(&b, false, &freed, NULL), 0);
     assert_int_equal(freed.slot, of_a[0].slot); /* closing gave all of it back */
     ids_done(&b);
 }
@@ -99,7 +99,7 @@ static void a_dead_claimer_holds_nothing(void **state UNUSED)
         struct ids ids = make(IDS_RANGE, 0);
         struct ids_claim claim;
         ids.next = 99;
-        if (ids_claim(&ids, &claim, NULL) < 0 || write(ready[1], "x", 1) != 1)
+        if (ids_claim(&ids, false, &claim, NULL) < 0 || write(ready[1], "x", 1) != 1)
             _exit(1);
         pause();
         _exit(0);
@@ -110,13 +110,13 @@ static void a_dead_claimer_holds_nothing(void **state UNUSED)
     struct ids ids = make(IDS_RANGE, 0);
     struct ids_claim claim;
     ids.next = 99;
-    assert_int_equal(ids_claim(&ids, &claim, NULL), 0);
+    assert_int_equal(ids_claim(&ids, false, &claim, NULL), 0);
     assert_int_equal(claim.slot, 100);
     ids_release(&ids, &claim);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
     ids.next = 99;
-    assert_int_equal(ids_claim(&ids, &claim, NULL), 0);
+    assert_int_equal(ids_claim(&ids, false, &claim, NULL), 0);
     assert_int_equal(claim.slot, 99);
     ids_done(&ids);
 }
@@ -128,12 +128,12 @@ static void all_in_use(void **state UNUSED)
     struct brig_err err;
 
     for (size_t i = 0; i < ARRAY_SIZE(claims); i++)
-        assert_int_equal(ids_claim(&ids, &claims[i], NULL), 0);
-    assert_int_equal(ids_claim(&ids, &one_more, &err), -EAGAIN);
+        assert_int_equal(ids_claim(&ids, false, &claims[i], NULL), 0);
+    assert_int_equal(ids_claim(&ids, false, &one_more, &err), -EAGAIN);
     assert_int_equal(one_more.slot, -1);
     assert_non_null(strstr(err.message, "10"));
     ids_release(&ids, &claims[4]);
-    assert_int_equal(ids_claim(&ids, &one_more, NULL), 0);
+    assert_int_equal(ids_claim(&ids, false, &one_more, NULL), 0);
     ids_done(&ids);
 }
 
@@ -143,7 +143,7 @@ static void pairs(void **state UNUSED)
     struct ids_claim claims[100];
 
     for (size_t i = 0; i < ARRAY_SIZE(claims); i++) {
-        assert_int_equal(ids_claim(&ids, &claims[i], NULL), 0);
+        assert_int_equal(ids_claim(&ids, false, &claims[i], NULL), 0);
         /* 0 is the caller's own id: never a sandbox's. */
         assert_true(claims[i].root >= 1 && claims[i].user == claims[i].root + 1 && claims[i].user <= 65536);
         for (size_t k = 0; k < i; k++)
@@ -181,6 +181,35 @@ static void maps(void **state UNUSED)
     assert_string_equal(text, "1000 0 1");
 }
 
+/* Root inside: a range of its own as root, the shared one of a plain user, and a reason where there are too few. */
+static void whole_ranges(void **state UNUSED)
+{
+    struct ids ids = make(IDS_RANGE, 0);
+    struct ids_claim claim;
+    struct brig_err err = {0};
+    char text[96];
+
+    assert_int_equal(ids_claim(&ids, true, &claim, NULL), 0);
+    assert_true(claim.slot >= 0 && claim.whole && !claim.shared);
+    ids_release(&ids, &claim);
+    ids_done(&ids);
+    ids = make(IDS_PAIR, 65536);
+    assert_int_equal(ids_claim(&ids, true, &claim, NULL), 0);
+    assert_true(claim.slot == -1 && claim.whole && claim.shared && claim.user == claim.root + INSIDE_USER);
+    assert_true(ids_map(&ids, &claim, text, sizeof text) > 0);
+    assert_string_equal(text, "0 1 65536");
+    ids_release(&ids, &claim);
+    ids_done(&ids);
+    ids = make(IDS_PAIR, 65535);
+    assert_true(ids_claim(&ids, true, &claim, &err) < 0);
+    assert_string_equal(err.message, "user root: needs 65536 subordinate ids, and there are 65535");
+    ids_done(&ids);
+    ids = make(IDS_ONE, 0);
+    assert_true(ids_claim(&ids, true, &claim, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_UNSUPPORTED);
+    ids_done(&ids);
+}
+
 static void one_id_needs_no_lock(void **state UNUSED)
 {
     struct ids ids = make(IDS_ONE, 0);
@@ -188,7 +217,7 @@ static void one_id_needs_no_lock(void **state UNUSED)
     size_t fds = unit_count_fds();
 
     assert_int_equal(ids.lock_fd, -1);
-    assert_int_equal(ids_claim(&ids, &claim, NULL), 0);
+    assert_int_equal(ids_claim(&ids, false, &claim, NULL), 0);
     assert_int_equal(claim.slot, -1);
     ids_release(&ids, &claim);
     ids_done(&ids);
@@ -218,8 +247,8 @@ static void one_lock_file_for_all_services(void **state UNUSED)
         assert_int_equal(rmdir(path), 0); /* nothing was put there */
     }
     ids[0].next = ids[1].next = (unsigned)getpid() % IDS_SLOTS; /* both want the same one first */
-    assert_int_equal(ids_claim(&ids[0], &claims[0], NULL), 0);
-    assert_int_equal(ids_claim(&ids[1], &claims[1], NULL), 0);
+    assert_int_equal(ids_claim(&ids[0], false, &claims[0], NULL), 0);
+    assert_int_equal(ids_claim(&ids[1], false, &claims[1], NULL), 0);
     assert_int_not_equal(claims[0].root, claims[1].root);
     ids_done(&ids[0]);
     ids_done(&ids[1]);
@@ -265,6 +294,7 @@ int main(void)
         cmocka_unit_test(pairs),
         cmocka_unit_test(pair_slots_follow_the_subordinate_ids),
         cmocka_unit_test(maps),
+        cmocka_unit_test(whole_ranges),
         cmocka_unit_test(one_id_needs_no_lock),
         cmocka_unit_test(one_lock_file_for_all_services),
         cmocka_unit_test(the_run_directory_is_no_proof),

@@ -58,16 +58,25 @@ static uint32_t run_filter(const struct sock_filter *f, size_t len, const struct
     return 0;
 }
 
+static bool set_ids; /* which of a profile's two filters is asked */
+
 static uint32_t ask(enum jail_profile profile, uint32_t arch, uint32_t nr, const uint64_t args[6])
 {
     struct seccomp_data data = {.nr = (int)nr, .arch = arch, .instruction_pointer = 0};
     size_t len = 0;
-    const struct sock_filter *f = jail_seccomp_filter(profile, &len);
+    const struct sock_filter *f = jail_seccomp_filter(profile, set_ids, &len);
 
     assert_non_null(f);
     for (int i = 0; i < 6; i++)
         data.args[i] = args[i];
     return run_filter(f, len, &data);
+}
+
+static enum seccomp_filter filter_of(enum jail_profile profile)
+{
+    if (profile == JAIL_PROFILE_PARANOID)
+        return SECCOMP_FILTER_PARANOID;
+    return set_ids ? SECCOMP_FILTER_SET_IDS : SECCOMP_FILTER_NORMAL;
 }
 
 static uint32_t ask_native(enum jail_profile profile, int nr, const uint64_t args[6])
@@ -109,7 +118,7 @@ static void test_every_number(void **state)
         for (int nr = -1; nr <= 4096; nr++)
             for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++)
                 expect((enum jail_profile)p, nr, patterns[i],
-                       seccomp_table_judge(p == JAIL_PROFILE_PARANOID, nr, patterns[i]));
+                       seccomp_table_judge(filter_of((enum jail_profile)p), nr, patterns[i]));
 }
 
 static void test_foreign_and_x32_are_killed(void **state)
@@ -142,7 +151,8 @@ static void test_rules_at_their_boundaries(void **state)
     (void)state;
     for (size_t i = 0; i < SECCOMP_TABLE_ROWS; i++) {
         for (int paranoid = 0; paranoid < 2; paranoid++) {
-            uint32_t v = paranoid ? seccomp_table[i].paranoid : seccomp_table[i].normal;
+            enum jail_profile profile = paranoid ? JAIL_PROFILE_PARANOID : JAIL_PROFILE_DEFAULT;
+            uint32_t v = seccomp_row_verdict(&seccomp_table[i], filter_of(profile));
             const struct seccomp_rule *rule;
             int nr = seccomp_table[i].nr;
 
@@ -165,8 +175,7 @@ static void test_rules_at_their_boundaries(void **state)
                     args[c->arg] =
                         (uint32_t)args[c->arg] | upper[next_random(&seed) % (sizeof upper / sizeof upper[0])];
                 }
-                expect(paranoid ? JAIL_PROFILE_PARANOID : JAIL_PROFILE_DEFAULT, nr, args,
-                       seccomp_rule_judge(rule, args));
+                expect(profile, nr, args, seccomp_rule_judge(rule, args));
                 for (int k = 0; k < 6; k++) /* the upper halves must not matter at all */
                     clean[k] = (uint32_t)args[k];
                 assert_int_equal(seccomp_rule_judge(rule, args), seccomp_rule_judge(rule, clean));
@@ -471,6 +480,36 @@ static void test_every_rule_has_facts(void **state)
             fail_msg("rule %s lacks a fact on one side", seccomp_rules[r].name);
 }
 
+/* With root inside: the same answers, except that set-id bits may be set; paranoid has them refused all the same. */
+static void test_set_ids(void **state)
+{
+    static const struct {
+        int nr, mode;
+    } calls[] = {{90, 1}, {91, 1}, {268, 2}, {452, 2}};
+
+    set_ids = true;
+    test_every_number(state);
+    test_rules_at_their_boundaries(state);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        uint64_t args[6] = {0};
+
+        args[calls[i].mode] = 06755;
+        expect(JAIL_PROFILE_DEFAULT, calls[i].nr, args, ALLOW);
+        expect(JAIL_PROFILE_COMPAT, calls[i].nr, args, ALLOW);
+        expect(JAIL_PROFILE_PARANOID, calls[i].nr, args, DENY(EPERM));
+    }
+    expect(JAIL_PROFILE_DEFAULT, 133, (const uint64_t[6]){0, 020666}, DENY(EPERM)); /* mknod, a whiteout */
+    expect(JAIL_PROFILE_DEFAULT, 161, (const uint64_t[6]){0}, DENY(EPERM));         /* chroot */
+    expect(JAIL_PROFILE_DEFAULT, 165, (const uint64_t[6]){0}, DENY(EPERM));         /* mount */
+    set_ids = false;
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        uint64_t args[6] = {0};
+
+        args[calls[i].mode] = 04755;
+        expect(JAIL_PROFILE_DEFAULT, calls[i].nr, args, DENY(EPERM));
+    }
+}
+
 static void test_profile_names(void **state)
 {
     (void)state;
@@ -479,7 +518,7 @@ static void test_profile_names(void **state)
     assert_int_equal(jail_profile_from_name("none"), -EINVAL);
     assert_int_equal(jail_profile_from_name(""), -EINVAL);
     assert_null(jail_profile_name(JAIL_PROFILE_MAX));
-    assert_int_equal(jail_seccomp_install(JAIL_PROFILE_MAX), -EINVAL);
+    assert_int_equal(jail_seccomp_install(JAIL_PROFILE_MAX, false), -EINVAL);
 }
 
 int main(void)
@@ -490,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_rules_at_their_boundaries),
         cmocka_unit_test(test_facts),
         cmocka_unit_test(test_every_rule_has_facts),
+        cmocka_unit_test(test_set_ids),
         cmocka_unit_test(test_profile_names),
     };
 

@@ -15,7 +15,7 @@
 #define OPTION(name) offsetof(struct run_options, name)
 
 typedef int apply_fn(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
-static apply_fn set_duration, set_cpus, set_profile, set_require, set_on_output, set_rootfs;
+static apply_fn set_duration, set_cpus, set_profile, set_require, set_on_output, set_rootfs, set_user;
 static apply_fn add_bind, add_tmpfs;
 
 /* clang-format off */
@@ -41,6 +41,7 @@ static const struct flag run_flags[] = {
     {"rootfs", "DIR|TAR", "another root than this machine's /usr", set_rootfs, 0, 0},
     {"writable-root", NULL, "the root can be written to; changes are gone after the run", flag_set_true,
      OPTION(writable_root), 0},
+    {"user", "user|root", "whose the program is; root installs software in a writable root", set_user, 0, 'u'},
     {"tmpfs", "PATH:SIZE", "a memory file system at PATH", add_tmpfs, 0, 0},
     {"require", "all|LAYER,...", "do not run unless these layers are on", set_require, 0, 0},
     NET_FLAG_ROWS(OPTION(net)),
@@ -104,6 +105,16 @@ static int set_profile(void *ctx, const struct flag *flag, const char *given, ch
     if (profile < 0)
         return flag_refuse(err, given, value, "the profile is default, paranoid or compat");
     options->spec.profile = (enum brig_profile)profile;
+    return 0;
+}
+
+static int set_user(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+{
+    struct run_options *options = ctx;
+    (void)flag;
+    if (strcmp(value, "user") != 0 && strcmp(value, "root") != 0)
+        return flag_refuse(err, given, value, "the user is user or root");
+    options->root = strcmp(value, "root") == 0;
     return 0;
 }
 
@@ -283,6 +294,7 @@ int run_options_parse(struct run_options *options, int argc, char **argv, int *r
     flags |= options->json || options->receipt ? BRIG_RUN_KEEP_OUTPUT : 0;
     flags |= options->kill_on_output ? BRIG_RUN_KILL_ON_OUTPUT : 0;
     flags |= options->writable_root ? BRIG_RUN_WRITABLE_ROOT : 0;
+    flags |= options->root ? BRIG_RUN_ROOT : 0;
     options->spec.flags = flags;
     if (options->tty)
         run_tty_size(&options->spec.tty_rows, &options->spec.tty_cols);

@@ -19,8 +19,8 @@ const struct cli_verb cli_verb_create = {
 };
 
 struct create_options {
-    const char *template, *name, *profile, *workdir, *timeout, *idle_timeout, *on_timeout, *on_death, *idle_policy,
-        *confine, *idempotency;
+    const char *template, *name, *user, *profile, *workdir, *timeout, *idle_timeout, *on_timeout, *on_death,
+        *idle_policy, *confine, *idempotency;
     const char *memory, *cpus, *disk, *file_size, *io_read_bps, *io_write_bps, *command_timeout, *output;
     uint64_t pids, inodes, open_files;
     bool writable_root, json, quiet;
@@ -59,6 +59,8 @@ static const struct flag create_flags[] = {
     {"profile", "NAME", "default, paranoid or compat", flag_set_text, AT(profile), 0},
     {"require", "all|LAYER,...", "do not make it unless these layers are on", flag_add_word, AT(require), 0},
     {"writable-root", NULL, "the root can be written to", flag_set_true, AT(writable_root), 0},
+    {"user", "user|root", "whose its programs are; root installs software in a writable root", flag_set_text, AT(user),
+     'u'},
     {"confine", "root|workdir", "workdir: the files API stays below it", flag_set_text, AT(confine), 0},
     {"idempotency-key", "KEY", "the same key and flags again answer the first sandbox", flag_set_text,
      AT(idempotency), 0},
@@ -163,6 +165,7 @@ static int put_spec(struct buf *out, const struct create_options *o, struct brig
     json_object(&json);
     service_put_text(&json, "template", o->template);
     service_put_text(&json, "name", o->name);
+    service_put_text(&json, "user", o->user);
     service_put_text(&json, "profile", o->profile);
     service_put_text(&json, "workdir", o->workdir);
     service_put_text(&json, "timeout", o->timeout);

@@ -14,7 +14,9 @@
 #include "codec/wire/le.h"
 
 #define LAYER_MASK (BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1)
-#define START_FLAGS (GUEST_START_TTY | GUEST_START_STDIN | GUEST_START_SERVICE | GUEST_START_LEAVES | GUEST_START_ADOPT)
+#define START_FLAGS                                                                                       \
+    (GUEST_START_TTY | GUEST_START_STDIN | GUEST_START_SERVICE | GUEST_START_LEAVES | GUEST_START_ADOPT | \
+     GUEST_START_ROOT)
 #define SIGNAL_MAX 64u
 #define ERRNO_MAX 4095u
 
@@ -52,6 +54,9 @@ static const char *const why_texts[] = {
     [WHY_SWITCHED_OFF] = "it was switched off for a test",
     [WHY_OWN_ID] = "with writable binds the program has the calling user's own id",
     [WHY_IDS_NOT_KNOWN] = "another service on this host may have given out the same ids",
+    [WHY_ROOT_INSIDE] = "root inside was asked for: chown, dac_override, fowner, fsetid, kill, setgid and setuid over "
+                        "its own files and processes",
+    [WHY_SHARED_IDS] = "the calling user's sandboxes with root inside share its subordinate ids",
 };
 _Static_assert(ARRAY_SIZE(why_texts) == WHY_MAX, "a text for every reading_why");
 
@@ -137,6 +142,8 @@ int guest_start_put_head(uint8_t *out, size_t size, const struct guest_start *ms
 /* A service brings no program, so nothing that describes one; leaves are for processes of a service. */
 static bool start_kind_ok(const struct guest_start *msg)
 {
+    if ((msg->flags & GUEST_START_ROOT) && (msg->flags & GUEST_START_ADOPT))
+        return false;
     if (msg->flags & GUEST_START_SERVICE)
         return (msg->flags & (GUEST_START_TTY | GUEST_START_STDIN)) == 0 && msg->n_argv == 0 && msg->n_env == 0;
     return (msg->flags & (GUEST_START_LEAVES | GUEST_START_ADOPT)) == 0 && msg->n_argv > 0;

@@ -45,6 +45,8 @@ enum reading_why {
     WHY_SWITCHED_OFF,  /* Only in test builds. */
     WHY_OWN_ID,        /* Writable binds: the program has the id of the calling user. */
     WHY_IDS_NOT_KNOWN, /* There is no lock that all services of the host share. */
+    WHY_ROOT_INSIDE,   /* The sandbox has root inside, with the capabilities of jail/user.h and no others. */
+    WHY_SHARED_IDS,    /* The sandboxes of one plain user with root inside share its subordinate ids. */
     WHY_MAX
 };
 
@@ -97,6 +99,11 @@ int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version) M
  * INIT_FD_ADOPT_*).
  */
 #define GUEST_START_ADOPT (1u << 4)
+/*
+ * The sandbox has root inside: processes with uid 0 keep the capabilities of jail/user.h, and all others have none.
+ * Not with ADOPT.
+ */
+#define GUEST_START_ROOT (1u << 5)
 #define GUEST_STRINGS_MAX (1u << 20) /* For argv and environment together. */
 
 #define GUEST_START_HEAD 104u   /* The length of the fixed part; workdir follows. */

@@ -51,7 +51,15 @@ long program_become_user(const struct program *program)
 {
     const struct guest_start *start = program->start;
 
-    return jail_become_user(start->uid, start->gid, program->bounding, start->skip & BRIG_LAYER_BIT(BRIG_LAYER_CAPS));
+    const struct jail_user user = {
+        .uid = start->uid,
+        .gid = start->gid,
+        .bounding = program->bounding,
+        .keep = (start->flags & GUEST_START_ROOT) && start->uid == INSIDE_ROOT ? ROOT_INSIDE_CAPS : 0,
+        .as_is = start->skip & BRIG_LAYER_BIT(BRIG_LAYER_CAPS),
+    };
+
+    return jail_become_user(&user);
 }
 
 /* ---- TTY: session and stdio ------------------------------------------------------------------------ */

@@ -96,7 +96,8 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
     struct wire_run msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_RUN, local->next_number}};
     struct brig_spec wanted = {.size = sizeof wanted,
                                .rootfs = spec->rootfs,
-                               .flags = spec->writable_root ? BRIG_RUN_WRITABLE_ROOT : 0,
+                               .flags = (spec->writable_root ? BRIG_RUN_WRITABLE_ROOT : 0) |
+                                        (spec->root_inside ? BRIG_RUN_ROOT : 0),
                                .profile = spec->profile,
                                .limits = spec->limits,
                                .require = spec->require,
@@ -385,8 +386,8 @@ static void op_destroy(struct provider *provider)
 
 static const struct provider_ops local_ops = {
     .name = "local",
-    .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER |
-            PROVIDER_POOL | PROVIDER_GATE,
+    .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_ROOT_INSIDE |
+            PROVIDER_RECOVER | PROVIDER_POOL | PROVIDER_GATE,
     .protects = BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1,
     .destroy = op_destroy,
     .create = op_create,

@@ -48,7 +48,8 @@ struct probe_case {
 
 /* One table per file, each ended by an entry without id. */
 extern const struct probe_case walk_cases[], root_cases[], mount_cases[], share_cases[], signal_cases[], spy_cases[],
-    priv_cases[], kernel_cases[], channel_cases[], memory_cases[], quota_cases[], storm_cases[], host_cases[];
+    priv_cases[], kernel_cases[], channel_cases[], memory_cases[], quota_cases[], storm_cases[], host_cases[],
+    inside_cases[], inside_more_cases[];
 
 /* Reporting. Tallies live in shared memory, so children may report too. */
 void held(const char *name);
