@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * distribution.c: the loop's side of the registry client: options, calls, and who waits for which fetch.
+ *
+ * A fetch is in the list from its first call until its thread is done with it; only then is it freed. If its last call
+ * is cancelled, the thread is told to stop. A call for the same blob may join it still: when the thread has stopped,
+ * the fetch starts again for the calls that it has. The origin moves from a call to the fetch that it leads; when the
+ * fetch fails, the calls of an equal origin are told, and the others get a start of their own.
+ */
+#include "template/distribution.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "crypto/keyring.h"
+#include "template/distribution_priv.h"
+
+#define CALLS_MAX 1024u
+#define SMALL_THREADS 2u
+#define BLOBS_AT_ONCE 4u
+#define TICK_NS (100 * NS_PER_MS)
+
+struct dist_call {
+    struct dist_call *next, *prev;
+    struct dist_call **list; /* the one that it is in */
+    struct dist *dist;
+    struct dist_fetch *fetch;   /* NULL: it is about to be told */
+    struct dist_origin *origin; /* NULL: it went to the fetch */
+    bool led;                   /* the fetch is at its origin */
+    void (*image_done)(void *ctx, struct dist_image *image, const struct brig_err *err);
+    void (*done)(void *ctx, const struct brig_err *err);
+    void (*progress)(void *ctx, uint64_t at, uint64_t of);
+    void *ctx;
+    uint64_t size; /* of its blob */
+    uint64_t told_at;
+    struct dist_image *image;
+    bool failed;
+    struct brig_err err;
+};
+
+/* ---- origins ---------------------------------------------------------------------------------------------- */
+
+static void origin_free(struct dist_origin *origin)
+{
+    if (!origin)
+        return;
+    for (size_t i = 0; i < origin->n_servers; i++)
+        crypto_secret_free(origin->servers[i].login.memory, origin->servers[i].login.size);
+    mem_free(origin->servers);
+    mem_free(origin);
+}
+
+/* All three texts in one piece, each with its NUL. */
+static int copy_login(struct dist_server *server, const struct dist_login *login, struct brig_err *err)
+{
+    const char *texts[] = {login->user, login->password, login->identity_token};
+    const char **to[] = {&server->login.user, &server->login.password, &server->login.identity_token};
+    size_t size = 0, at = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        size += (texts[i] ? strlen(texts[i]) : 0) + 1;
+    if (login->user && strchr(login->user, ':'))
+        return err_usage(err, "login at %.100s: a user has no colon", server->host);
+    server->login.memory = crypto_secret_alloc(size);
+    if (!server->login.memory)
+        return err_nomem(err);
+    server->login.size = size;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        size_t len = texts[i] ? strlen(texts[i]) : 0;
+        if (len > 0)
+            memcpy(server->login.memory + at, texts[i], len);
+        *to[i] = server->login.memory + at;
+        at += len + 1;
+    }
+    return 0;
+}
+
+/* host is for people and logins, address what is connected to; url NULL: it follows from the address. */
+static int add_server(struct dist_origin *origin, const struct dist_ask *ask, const char *host, const char *address,
+                      const char *url, struct brig_err *err)
+{
+    struct dist_server *server = &origin->servers[origin->n_servers++];
+    struct dist_login login = {0};
+
+    if (str_copy(server->host, sizeof server->host, host) < 0 ||
+        str_copy(server->address, sizeof server->address, address) < 0 ||
+        (url && str_copy(server->url, sizeof server->url, url) < 0))
+        return err_usage(err, "%.100s...: the address is too long", url ? url : host);
+    return ask->login && ask->login(ask->login_ctx, server->host, &login) ? copy_login(server, &login, err) : 0;
+}
+
+static int origin_make(const struct dist *dist, const struct dist_ask *ask, const struct image_ref *ref,
+                       struct dist_origin **ret, struct brig_err *err)
+{
+    struct dist_origin *origin = mem_zalloc(sizeof *origin);
+    int r = 0;
+
+    if (origin)
+        origin->servers = mem_zalloc((dist->n_mirrors + 1) * sizeof *origin->servers);
+    if (!origin || !origin->servers) {
+        origin_free(origin);
+        return err_nomem(err);
+    }
+    origin->ref = *ref;
+    for (size_t i = 0; r == 0 && i < dist->n_mirrors; i++) {
+        char address[IMAGE_HOST];
+        if (strcasecmp(dist->mirrors[i].host, ref->host) == 0 &&
+            dist_url_address(dist->mirrors[i].url, address, sizeof address) == 0)
+            r = add_server(origin, ask, address, address, dist->mirrors[i].url, err);
+    }
+    if (r == 0)
+        r = add_server(origin, ask, ref->host, image_ref_server(ref), NULL, err);
+    if (r < 0)
+        origin_free(origin);
+    else
+        *ret = origin;
+    return r;
+}
+
+static bool same_login(const struct dist_secret *a, const struct dist_secret *b)
+{
+    return a->size == b->size && (a->size == 0 || memcmp(a->memory, b->memory, a->size) == 0);
+}
+
+/* Would a fetch from b end as one from a did? */
+static bool origin_equal(const struct dist_origin *a, const struct dist_origin *b)
+{
+    bool same = str_eq(a->ref.host, b->ref.host) && str_eq(a->ref.repository, b->ref.repository) &&
+                a->n_servers == b->n_servers;
+
+    for (size_t i = 0; same && i < a->n_servers; i++)
+        same = same_login(&a->servers[i].login, &b->servers[i].login);
+    return same;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------ */
+
+static void call_move(struct dist_call *call, struct dist_call **list)
+{
+    if (call->list)
+        list_remove(call->list, call);
+    call->list = list;
+    if (list)
+        list_push(list, call);
+}
+
+static void call_free(struct dist_call *call)
+{
+    call_move(call, NULL);
+    call->dist->n_calls--;
+    origin_free(call->origin);
+    dist_image_free(call->image);
+    mem_free(call);
+}
+
+/* Nobody else has the finished ones: each is told by whoever takes it out. */
+static void tell_finished(struct dist *dist)
+{
+    for (struct dist_call *call; (call = dist->finished);) {
+        const struct dist_call told = *call;
+        call->image = NULL;
+        call_free(call);
+        if (told.image_done)
+            told.image_done(told.ctx, told.image, told.failed ? &told.err : NULL);
+        else
+            told.done(told.ctx, told.failed ? &told.err : NULL);
+    }
+}
+
+static int call_make(struct dist *dist, const struct dist_ask *ask, const struct image_ref *ref, void *ctx,
+                     struct dist_call **ret, struct brig_err *err)
+{
+    if (dist->n_calls >= CALLS_MAX)
+        return err_set(err, BRIG_E_LIMIT, 0, "%u calls wait for registries already", CALLS_MAX);
+    struct dist_call *call = mem_zalloc(sizeof *call);
+    if (!call)
+        return err_nomem(err);
+    *call = (struct dist_call){.dist = dist, .ctx = ctx};
+    int r = origin_make(dist, ask, ref, &call->origin, err);
+    if (r < 0) {
+        mem_free(call);
+        return r;
+    }
+    dist->n_calls++;
+    *ret = call;
+    return 0;
+}
+
+/* ---- fetches ---------------------------------------------------------------------------------------------- */
+
+static void fetch_free(struct dist_fetch *fetch)
+{
+    list_remove(&fetch->dist->fetches, fetch);
+    if (fetch->multi)
+        curl_multi_cleanup(fetch->multi);
+    origin_free(fetch->origin);
+    dist_image_free(fetch->image);
+    mem_free(fetch);
+}
+
+/* The origin of one of its calls becomes the fetch's. */
+static void fetch_start(struct dist_fetch *fetch)
+{
+    struct dist_call *leader = fetch->calls;
+
+    while (leader->next) /* the oldest */
+        leader = leader->next;
+    origin_free(fetch->origin);
+    fetch->origin = take_ptr(&leader->origin);
+    leader->led = true;
+    fetch->size = leader->size;
+    fetch->err = (struct brig_err){0};
+    atomic_store(&fetch->stop, false);
+    atomic_store(&fetch->at, 0);
+    workers_add(fetch->kind == FETCH_BLOB ? fetch->dist->large : fetch->dist->small, &fetch->job);
+}
+
+static void fetch_stop(struct dist_fetch *fetch)
+{
+    atomic_store(&fetch->stop, true);
+    curl_multi_wakeup(fetch->multi);
+}
+
+static void fetch_work(struct job *job)
+{
+    static int (*const work[])(struct dist_fetch * fetch, struct brig_err * err) = {
+        [FETCH_MANIFEST] = dist_work_manifest, [FETCH_BLOB] = dist_work_blob, [FETCH_CHECK] = dist_work_check};
+    struct dist_fetch *fetch = (struct dist_fetch *)job;
+
+    fetch->result = atomic_load(&fetch->stop) ? -ECANCELED : work[fetch->kind](fetch, &fetch->err);
+}
+
+static bool is_told(const struct dist_call *call, const struct dist_fetch *fetch)
+{
+    if (fetch->result == -ECANCELED || call->size != fetch->size)
+        return false;
+    return fetch->result == 0 || call->led || origin_equal(call->origin, fetch->origin);
+}
+
+static void fetch_done(struct job *job)
+{
+    struct dist_fetch *fetch = (struct dist_fetch *)job;
+    struct dist *dist = fetch->dist;
+
+    for (struct dist_call *call = fetch->calls, *next; call; call = next) {
+        next = call->next;
+        if (!is_told(call, fetch))
+            continue;
+        call->fetch = NULL;
+        call->image = take_ptr(&fetch->image);
+        call->failed = fetch->result < 0;
+        call->err = fetch->err;
+        call_move(call, &dist->finished);
+    }
+    if (fetch->calls)
+        fetch_start(fetch);
+    else
+        fetch_free(fetch);
+    tell_finished(dist);
+}
+
+static int fetch_make(struct dist *dist, enum fetch_kind kind, struct dist_fetch **ret, struct brig_err *err)
+{
+    struct dist_fetch *fetch = mem_zalloc(sizeof *fetch);
+
+    if (!fetch)
+        return err_nomem(err);
+    *fetch = (struct dist_fetch){.job = {.work = fetch_work, .done = fetch_done}, .dist = dist, .kind = kind};
+    fetch->multi = curl_multi_init();
+    if (!fetch->multi) {
+        mem_free(fetch);
+        return err_nomem(err);
+    }
+    list_push(&dist->fetches, fetch);
+    *ret = fetch;
+    return 0;
+}
+
+static void fetch_join(struct dist_fetch *fetch, struct dist_call *call)
+{
+    call->fetch = fetch;
+    call_move(call, &fetch->calls);
+}
+
+void dist_cancel(struct dist_call *call)
+{
+    struct dist_fetch *fetch = call->fetch;
+
+    call_free(call);
+    if (fetch && !fetch->calls)
+        fetch_stop(fetch);
+}
+
+/* ---- progress --------------------------------------------------------------------------------------------- */
+
+/* The next call that has not seen what its fetch has. A callback may cancel any call, so each search begins anew. */
+static struct dist_call *next_to_show(const struct dist *dist)
+{
+    for (const struct dist_fetch *fetch = dist->fetches; fetch; fetch = fetch->next)
+        for (struct dist_call *call = fetch->calls; call; call = call->next)
+            if (call->progress && call->told_at != fetch->shown)
+                return call;
+    return NULL;
+}
+
+static void on_tick(struct loop_timer *timer)
+{
+    struct dist *dist = timer->ctx;
+    bool blobs = false;
+
+    for (struct dist_fetch *fetch = dist->fetches; fetch; fetch = fetch->next) {
+        fetch->shown = atomic_load(&fetch->at);
+        blobs |= fetch->kind == FETCH_BLOB;
+    }
+    if (blobs)
+        (void)!loop_timer_set(dist->loop, timer, clock_mono_ns() + TICK_NS, NULL);
+    for (struct dist_call *call; (call = next_to_show(dist));) {
+        call->told_at = call->fetch->shown;
+        call->progress(call->ctx, call->told_at, call->fetch->size);
+    }
+}
+
+/* ---- what can be asked ------------------------------------------------------------------------------------ */
+
+int dist_manifest(struct dist *dist, const struct dist_ask *ask, const struct platform *platform,
+                  void (*done)(void *ctx, struct dist_image *image, const struct brig_err *err), void *ctx,
+                  struct dist_call **ret, struct brig_err *err)
+{
+    struct dist_fetch *fetch = NULL;
+    struct dist_call *call = NULL;
+    int r = call_make(dist, ask, ask->ref, ctx, &call, err);
+
+    if (r < 0)
+        return r;
+    r = fetch_make(dist, FETCH_MANIFEST, &fetch, err);
+    if (r < 0) {
+        call_free(call);
+        return r;
+    }
+    if (platform)
+        fetch->platform = *platform;
+    else
+        platform_host(&fetch->platform);
+    call->image_done = done;
+    fetch_join(fetch, call);
+    fetch_start(fetch);
+    *ret = call;
+    return 0;
+}
+
+static struct dist_fetch *find_blob(const struct dist *dist, const char *digest)
+{
+    for (struct dist_fetch *fetch = dist->fetches; fetch; fetch = fetch->next)
+        if (fetch->kind == FETCH_BLOB && str_eq(fetch->digest, digest))
+            return fetch;
+    return NULL;
+}
+
+int dist_blob(struct dist *dist, const struct dist_ask *ask, const char *digest, uint64_t size,
+              void (*progress)(void *ctx, uint64_t at, uint64_t of),
+              void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct dist_call **ret,
+              struct brig_err *err)
+{
+    struct dist_call *call = NULL;
+
+    if (!digest_ok(digest) || size > IMAGE_LAYER_BYTES)
+        return err_usage(err, "blob %.80s of %llu bytes: a blob has a digest and at most %llu bytes", digest,
+                         (unsigned long long)size, (unsigned long long)IMAGE_LAYER_BYTES);
+    int r = call_make(dist, ask, ask->ref, ctx, &call, err);
+    if (r < 0)
+        return r;
+    call->done = done;
+    call->progress = progress;
+    call->told_at = UINT64_MAX;
+    call->size = size;
+    struct dist_fetch *fetch = find_blob(dist, digest);
+    const bool joined = fetch != NULL;
+    if (!fetch)
+        r = fetch_make(dist, FETCH_BLOB, &fetch, err);
+    if (r == 0 && dist->tick.pos == 0)
+        r = loop_timer_set(dist->loop, &dist->tick, clock_mono_ns() + TICK_NS, err);
+    if (r < 0) {
+        if (fetch && !joined)
+            fetch_free(fetch);
+        call_free(call);
+        return r;
+    }
+    fetch_join(fetch, call);
+    if (!joined) {
+        (void)!str_copy(fetch->digest, sizeof fetch->digest, digest);
+        fetch_start(fetch);
+    }
+    *ret = call;
+    return 0;
+}
+
+int dist_check(struct dist *dist, const char *host, const struct dist_ask *ask,
+               void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct dist_call **ret,
+               struct brig_err *err)
+{
+    struct dist_fetch *fetch = NULL;
+    struct dist_call *call = NULL;
+    struct image_ref ref;
+    char name[IMAGE_REF_TEXT];
+
+    if (str_format(name, sizeof name, "%s/x", host) < 0 || image_ref_parse(name, &ref, err) < 0 ||
+        !str_eq(ref.repository, "x"))
+        return err_usage(err, "registry \"%.100s\": it must be HOST or HOST:PORT, such as registry.example", host);
+    int r = call_make(dist, ask, &ref, ctx, &call, err);
+    if (r < 0)
+        return r;
+    r = fetch_make(dist, FETCH_CHECK, &fetch, err);
+    if (r < 0) {
+        call_free(call);
+        return r;
+    }
+    call->done = done;
+    fetch_join(fetch, call);
+    fetch_start(fetch);
+    *ret = call;
+    return 0;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------- */
+
+static char *copy_text(const char *text)
+{
+    return mem_strdup(text ? text : "");
+}
+
+/* libcurl would not read HTTP_PROXY, which is right for CGI programs; brigd is none. */
+static const char *from_environment(const char *lower, const char *upper)
+{
+    const char *text = getenv(lower);
+
+    if (!text)
+        text = getenv(upper);
+    if (!text && !str_eq(lower, "no_proxy"))
+        text = getenv("all_proxy") ? getenv("all_proxy") : getenv("ALL_PROXY");
+    return text;
+}
+
+static int copy_lists(struct dist *dist, const struct dist_options *options, struct brig_err *err)
+{
+    dist->mirrors = mem_zalloc((options->n_mirrors + 1) * sizeof *dist->mirrors);
+    dist->insecure = mem_zalloc((options->n_insecure + 1) * sizeof *dist->insecure);
+    if (!dist->mirrors || !dist->insecure)
+        return err_nomem(err);
+    for (size_t i = 0; i < options->n_insecure; i++)
+        if (!(dist->insecure[dist->n_insecure++] = mem_strdup(options->insecure[i])))
+            return err_nomem(err);
+    for (size_t i = 0; i < options->n_mirrors; i++) {
+        int r = dist_url_check(dist, options->mirrors[i].url, false, err);
+        if (r < 0)
+            return r;
+        struct dist_mirror *to = &dist->mirrors[dist->n_mirrors++];
+        char *url = mem_strdup(options->mirrors[i].url);
+        to->url = url;
+        to->host = mem_strdup(options->mirrors[i].host);
+        if (!to->host || !to->url)
+            return err_nomem(err);
+        for (size_t len = strlen(url); len > 0 && url[len - 1] == '/'; len--)
+            url[len - 1] = '\0';
+    }
+    return 0;
+}
+
+static int copy_options(struct dist *dist, const struct dist_options *options, struct brig_err *err)
+{
+    dist->attempts = options->attempts ? options->attempts : 5;
+    dist->rest_ms = options->rest_ms ? options->rest_ms : 500;
+    dist->connect_s = options->connect_s ? options->connect_s : 15;
+    dist->stall_s = options->stall_s ? options->stall_s : 30;
+    dist->proxy_http = copy_text(options->proxy ? options->proxy : from_environment("http_proxy", "HTTP_PROXY"));
+    dist->proxy_https = copy_text(options->proxy ? options->proxy : from_environment("https_proxy", "HTTPS_PROXY"));
+    dist->no_proxy = copy_text(options->no_proxy ? options->no_proxy : from_environment("no_proxy", "NO_PROXY"));
+    if (!dist->proxy_http || !dist->proxy_https || !dist->no_proxy)
+        return err_nomem(err);
+    if (options->ca_file && options->ca_file[0] && !(dist->ca_file = mem_strdup(options->ca_file)))
+        return err_nomem(err);
+    return copy_lists(dist, options, err);
+}
+
+static int open_blobs(struct dist *dist, int blobs_fd, struct brig_err *err)
+{
+    if (mkdirat(blobs_fd, "sha256", 0700) < 0 && errno != EEXIST)
+        return err_host(err, "make the directory of blobs");
+    dist->blobs_fd = openat(blobs_fd, "sha256", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return dist->blobs_fd < 0 ? err_host(err, "open the directory of blobs") : 0;
+}
+
+int dist_create(const struct dist_options *options, struct dist **ret, struct brig_err *err)
+{
+    struct dist *dist = mem_zalloc(sizeof *dist);
+
+    if (!dist)
+        return err_nomem(err);
+    *dist = (struct dist){.loop = options->loop, .blobs_fd = -1, .tick = {.fn = on_tick}};
+    dist->tick.ctx = dist;
+    pthread_mutex_init(&dist->lock, NULL);
+    int r = curl_global_init(CURL_GLOBAL_DEFAULT) == 0 ? copy_options(dist, options, err) : err_nomem(err);
+    if (r == 0)
+        r = open_blobs(dist, options->blobs_fd, err);
+    if (r == 0)
+        r = workers_create(options->loop, SMALL_THREADS, &dist->small, err);
+    if (r == 0)
+        r = workers_create(options->loop, options->blobs_at_once ? options->blobs_at_once : BLOBS_AT_ONCE, &dist->large,
+                           err);
+    if (r < 0)
+        dist_destroy(dist);
+    else
+        *ret = dist;
+    return r;
+}
+
+void dist_destroy(struct dist *dist)
+{
+    if (!dist)
+        return;
+    for (struct dist_fetch *fetch = dist->fetches; fetch; fetch = fetch->next) {
+        while (fetch->calls)
+            call_free(fetch->calls);
+        fetch_stop(fetch);
+    }
+    while (dist->finished)
+        call_free(dist->finished);
+    workers_destroy(dist->small); /* frees the fetches */
+    workers_destroy(dist->large);
+    loop_timer_clear(dist->loop, &dist->tick);
+    dist_tokens_free(dist);
+    pthread_mutex_destroy(&dist->lock);
+    for (size_t i = 0; i < dist->n_mirrors; i++) {
+        mem_free((char *)dist->mirrors[i].host);
+        mem_free((char *)dist->mirrors[i].url);
+    }
+    for (size_t i = 0; i < dist->n_insecure; i++)
+        mem_free(dist->insecure[i]);
+    mem_free(dist->mirrors);
+    mem_free(dist->insecure);
+    mem_free(dist->proxy_http);
+    mem_free(dist->proxy_https);
+    mem_free(dist->no_proxy);
+    mem_free(dist->ca_file);
+    base_close_fd(&dist->blobs_fd);
+    mem_free(dist);
+}
