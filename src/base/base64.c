@@ -1,6 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base64.c: decodes base64 strictly: only letters, and only one spelling for every value. */
+/* base64.c: writes base64, and decodes it strictly: only letters, and only one spelling for every value. */
 #include "base/base64.h"
+
+size_t base64_encode(const void *data, size_t len, const char last[2], bool pad, char *out)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    const uint8_t *in = data;
+    char *at = out;
+
+    for (; len > 0; in += 3) {
+        size_t n = len < 3 ? len : 3;
+        uint32_t bits = (uint32_t)in[0] << 16 | (n > 1 ? (uint32_t)in[1] << 8 : 0) | (n > 2 ? in[2] : 0);
+        for (size_t k = 0; k <= n; k++) {
+            uint32_t value = bits >> (18 - 6 * k) & 63;
+            *at++ = value < 62 ? letters[value] : last[value - 62];
+        }
+        for (size_t k = n; pad && k < 3; k++)
+            *at++ = '=';
+        len -= n;
+    }
+    return (size_t)(at - out);
+}
 
 size_t base64_unpadded(const char *text, size_t len)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base64.h: reads base64 (RFC 4648). Each reader decides what else it accepts: padding, both alphabets, blanks.
+ * base64.h: reads and writes base64 (RFC 4648). Each reader decides what else it accepts: padding, both alphabets,
+ * blanks.
  */
 #ifndef BRIG_BASE_BASE64_H
 #define BRIG_BASE_BASE64_H
@@ -32,6 +33,11 @@ static inline int base64_value_any(char c)
     return value >= 0 ? value : base64_value(c, "-_");
 }
 
+/*
+ * Writes the letters of data and returns how many: 4 for 3 bytes, also for the last ones if pad is set. out has room
+ * for that; there is no NUL.
+ */
+size_t base64_encode(const void *data, size_t len, const char last[2], bool pad, char *out);
 /* Returns the length of the text without its padding; without any unless all is a multiple of four letters. */
 size_t base64_unpadded(const char *text, size_t len);
 /*

@@ -21,22 +21,6 @@
 #define VERSION "brig-token-v1"
 #define SUBJECT_MAX 256u
 
-/* RFC 4648, 5: no padding. out has room for 4 bytes per 3 begun, and a NUL. */
-static size_t put_base64url(const uint8_t *data, size_t len, char *out)
-{
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    char *at = out;
-
-    for (size_t i = 0; i < len; i += 3) {
-        size_t n = len - i < 3 ? len - i : 3;
-        uint32_t bits = (uint32_t)data[i] << 16 | (n > 1 ? (uint32_t)data[i + 1] << 8 : 0) | (n > 2 ? data[i + 2] : 0);
-        for (size_t k = 0; k <= n; k++)
-            *at++ = letters[bits >> (18 - 6 * k) & 63];
-    }
-    *at = '\0';
-    return (size_t)(at - out);
-}
-
 int crypto_token_make(const uint8_t key[32], const char *purpose, const char *subject, int64_t expires_at,
                       char out[TOKEN_MAX])
 {
@@ -53,9 +37,10 @@ int crypto_token_make(const uint8_t key[32], const char *purpose, const char *su
     int r = crypto_hmac_sha256(key, 32, signed_text, (size_t)len, mac);
     if (r < 0)
         return r;
-    size_t at = put_base64url((const uint8_t *)payload, (size_t)payload_len, out);
+    size_t at = base64_encode(payload, (size_t)payload_len, "-_", false, out); /* RFC 4648, 5 */
     out[at++] = '.';
-    put_base64url(mac, sizeof(mac), out + at);
+    at += base64_encode(mac, sizeof(mac), "-_", false, out + at);
+    out[at] = '\0';
     crypto_wipe(mac, sizeof(mac));
     return 0;
 }

@@ -281,16 +281,10 @@ static int put_basic(struct work *work, const struct http_field *field)
     work->out = out;
     if (r == 0)
         r = wbuf_append_str(out, "Basic ");
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint8_t *bytes = (const uint8_t *)wbuf_at(&plain);
-    for (size_t i = 0, size = wbuf_size(&plain); i < size && r == 0; i += 3) {
-        size_t k = size - i < 3 ? size - i : 3;
-        uint32_t bits =
-            (uint32_t)bytes[i] << 16 | (k > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) | (k > 2 ? bytes[i + 2] : 0);
-        char four[4] = {letters[bits >> 18], letters[bits >> 12 & 63], k > 1 ? letters[bits >> 6 & 63] : '=',
-                        k > 2 ? letters[bits & 63] : '='};
-        r = wbuf_append(out, four, 4);
-    }
+    if (r == 0)
+        r = wbuf_reserve(out, (wbuf_size(&plain) + 2) / 3 * 4);
+    if (r == 0)
+        out->len += base64_encode(wbuf_at(&plain), wbuf_size(&plain), "+/", true, out->data + out->len);
 out:
     wbuf_done(&decoded);
     wbuf_done(&plain);

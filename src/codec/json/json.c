@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 
+#include "base/base64.h"
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "codec/json/json_read.h"
@@ -362,8 +363,6 @@ bool json_utf8_valid(const void *data, size_t len)
 
 int base64_append(struct buf *buf, const void *data, size_t len)
 {
-    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint8_t *in = data;
     size_t groups = len / 3 + (len % 3 != 0), size;
 
     if (__builtin_mul_overflow(groups, 4, &size))
@@ -371,21 +370,6 @@ int base64_append(struct buf *buf, const void *data, size_t len)
     int r = buf_reserve(buf, size);
     if (r < 0)
         return r;
-    char *out = buf->data + buf->len;
-    for (; len >= 3; len -= 3, in += 3) {
-        uint32_t bits = (uint32_t)in[0] << 16 | (uint32_t)in[1] << 8 | in[2];
-        *out++ = alphabet[bits >> 18];
-        *out++ = alphabet[bits >> 12 & 63];
-        *out++ = alphabet[bits >> 6 & 63];
-        *out++ = alphabet[bits & 63];
-    }
-    if (len > 0) {
-        uint32_t bits = (uint32_t)in[0] << 16 | (len == 2 ? (uint32_t)in[1] << 8 : 0);
-        *out++ = alphabet[bits >> 18];
-        *out++ = alphabet[bits >> 12 & 63];
-        *out++ = len == 2 ? alphabet[bits >> 6 & 63] : '=';
-        *out++ = '=';
-    }
-    buf_commit(buf, size);
+    buf_commit(buf, base64_encode(data, len, "+/", true, buf->data + buf->len));
     return 0;
 }
