@@ -7,17 +7,6 @@
 
 #include "base/err.h"
 
-int check_array_size(struct check *check, const struct at *at)
-{
-    bool max = at->slot->keyword == KW_MAX_ITEMS;
-
-    if (at->value->type != JSON_ARRAY ||
-        (max ? at->value->count <= at->slot->count : at->value->count >= at->slot->count))
-        return 1;
-    return check_fail(check, at->value, NULL, "must have at %s %llu item%s, has %zu", max ? "most" : "least",
-                      (unsigned long long)at->slot->count, at->slot->count == 1 ? "" : "s", at->value->count);
-}
-
 int check_unique_items(struct check *check, const struct at *at)
 {
     bool unique = true;
@@ -114,22 +103,5 @@ int check_contains(struct check *check, const struct at *at)
         return check_fail(check, at->value, NULL,
                           "must contain at most %llu item%s of the kind that the schema asks for",
                           (unsigned long long)max, max == 1 ? "" : "s");
-    return 1;
-}
-
-int check_unevaluated_items(struct check *check, const struct at *at)
-{
-    size_t i = 0;
-
-    if (at->value->type != JSON_ARRAY)
-        return 1;
-    for (const struct json_value *item = at->value->first; item; item = item->next, i++) {
-        if (at->marks->bits[i / 64] >> i % 64 & 1)
-            continue;
-        int r = check_node(check, at->rule, item, NULL);
-        if (r != 1)
-            return r;
-        marks_set(at->marks, i);
-    }
     return 1;
 }

@@ -25,13 +25,13 @@ static keyword_fn *const checks[KW_MAX] = {
     [KW_MIN_LENGTH] = check_length,
     [KW_PATTERN] = check_pattern,
     [KW_FORMAT] = check_format,
-    [KW_MAX_ITEMS] = check_array_size,
-    [KW_MIN_ITEMS] = check_array_size,
+    [KW_MAX_ITEMS] = check_size,
+    [KW_MIN_ITEMS] = check_size,
     [KW_UNIQUE_ITEMS] = check_unique_items,
-    [KW_MAX_PROPERTIES] = check_object_size,
-    [KW_MIN_PROPERTIES] = check_object_size,
+    [KW_MAX_PROPERTIES] = check_size,
+    [KW_MIN_PROPERTIES] = check_size,
     [KW_REQUIRED] = check_required,
-    [KW_DEPENDENT_REQUIRED] = check_dependent_required,
+    [KW_DEPENDENT_REQUIRED] = check_dependencies,
     [KW_REF] = check_ref,
     [KW_DYNAMIC_REF] = check_dynamic_ref,
     [KW_ALL_OF] = check_all_of,
@@ -39,7 +39,7 @@ static keyword_fn *const checks[KW_MAX] = {
     [KW_ONE_OF] = check_one_of,
     [KW_NOT] = check_not,
     [KW_IF] = check_if,
-    [KW_DEPENDENT_SCHEMAS] = check_dependent_schemas,
+    [KW_DEPENDENT_SCHEMAS] = check_dependencies,
     [KW_DEPENDENCIES] = check_dependencies,
     [KW_PREFIX_ITEMS] = check_prefix_items,
     [KW_ITEMS] = check_items,
@@ -52,8 +52,8 @@ static keyword_fn *const checks[KW_MAX] = {
 };
 
 static keyword_fn *const late_checks[KW_MAX] = {
-    [KW_UNEVALUATED_ITEMS] = check_unevaluated_items,
-    [KW_UNEVALUATED_PROPERTIES] = check_unevaluated_properties,
+    [KW_UNEVALUATED_ITEMS] = check_unevaluated,
+    [KW_UNEVALUATED_PROPERTIES] = check_unevaluated,
 };
 
 static keyword_fn *const first_checks[KW_MAX] = {[KW_TYPE] = check_type};

@@ -12,15 +12,19 @@ static int unknown(struct check *check, const struct at *at, const char *name)
     return check_fail(check, at->value, name, "is not a known argument");
 }
 
-int check_object_size(struct check *check, const struct at *at)
+/* How many items an array has, or members an object. */
+int check_size(struct check *check, const struct at *at)
 {
-    bool max = at->slot->keyword == KW_MAX_PROPERTIES;
+    const enum keyword keyword = at->slot->keyword;
+    const bool max = keyword == KW_MAX_ITEMS || keyword == KW_MAX_PROPERTIES,
+               items = keyword == KW_MAX_ITEMS || keyword == KW_MIN_ITEMS;
 
-    if (at->value->type != JSON_OBJECT ||
+    if (at->value->type != (items ? JSON_ARRAY : JSON_OBJECT) ||
         (max ? at->value->count <= at->slot->count : at->value->count >= at->slot->count))
         return 1;
-    return check_fail(check, at->value, NULL, "must have at %s %llu member%s, has %zu", max ? "most" : "least",
-                      (unsigned long long)at->slot->count, at->slot->count == 1 ? "" : "s", at->value->count);
+    return check_fail(check, at->value, NULL, "must have at %s %llu %s%s, has %zu", max ? "most" : "least",
+                      (unsigned long long)at->slot->count, items ? "item" : "member", at->slot->count == 1 ? "" : "s",
+                      at->value->count);
 }
 
 /* A look-up, paid for. */
@@ -50,26 +54,7 @@ int check_required(struct check *check, const struct at *at)
     return at->value->type == JSON_OBJECT ? need(check, at, at->rule, NULL) : 1;
 }
 
-int check_dependent_required(struct check *check, const struct at *at)
-{
-    int r = 1;
-
-    for (const struct json_value *list = at->rule->first; r == 1 && list; list = list->next)
-        if (has(check, at->value, list->key, list->key_len))
-            r = need(check, at, list, list->key);
-    return r;
-}
-
-int check_dependent_schemas(struct check *check, const struct at *at)
-{
-    int r = 1;
-
-    for (const struct json_value *member = at->rule->first; r == 1 && member; member = member->next)
-        if (has(check, at->value, member->key, member->key_len))
-            r = check_node(check, member, at->value, at->marks);
-    return r;
-}
-
+/* Also dependentRequired, which has only arrays, and dependentSchemas, which has none. */
 int check_dependencies(struct check *check, const struct at *at)
 {
     int r = 1;
@@ -162,16 +147,19 @@ int check_additional_properties(struct check *check, const struct at *at)
     return 1;
 }
 
-int check_unevaluated_properties(struct check *check, const struct at *at)
+/* The items of an array, or the members of an object. */
+int check_unevaluated(struct check *check, const struct at *at)
 {
+    const bool items = at->slot->keyword == KW_UNEVALUATED_ITEMS;
     size_t i = 0;
 
-    if (at->value->type != JSON_OBJECT)
+    if (at->value->type != (items ? JSON_ARRAY : JSON_OBJECT))
         return 1;
     for (const struct json_value *member = at->value->first; member; member = member->next, i++) {
         if (at->marks->bits[i / 64] >> i % 64 & 1)
             continue;
-        int r = is_false(at->rule) ? unknown(check, at, member->key) : check_node(check, at->rule, member, NULL);
+        int r =
+            !items && is_false(at->rule) ? unknown(check, at, member->key) : check_node(check, at->rule, member, NULL);
         if (r != 1)
             return r;
         marks_set(at->marks, i);

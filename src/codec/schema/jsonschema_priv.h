@@ -227,11 +227,9 @@ static inline void marks_set(struct marks *marks, size_t i)
 /* jsonschema_assert.c, jsonschema_object.c, jsonschema_array.c, jsonschema_logic.c: a keyword each */
 keyword_fn check_type, check_const, check_enum, check_multiple_of, check_bound, check_length, check_pattern,
     check_format;
-keyword_fn check_object_size, check_required, check_dependent_required, check_dependent_schemas, check_dependencies,
-    check_properties, check_pattern_properties, check_additional_properties, check_property_names,
-    check_unevaluated_properties;
-keyword_fn check_array_size, check_unique_items, check_prefix_items, check_items, check_additional_items,
-    check_contains, check_unevaluated_items;
+keyword_fn check_size, check_required, check_dependencies, check_properties, check_pattern_properties,
+    check_additional_properties, check_property_names, check_unevaluated;
+keyword_fn check_unique_items, check_prefix_items, check_items, check_additional_items, check_contains;
 keyword_fn check_ref, check_dynamic_ref, check_all_of, check_any_of, check_one_of, check_not, check_if;
 
 #endif
