@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "config/config_keys.h"
+#include "gate/address.h"
 
 /* "host:port" into its parts; an IPv6 address stands in brackets, which are not copied. */
 static bool split_listen(const char *text, char host[64], uint64_t *port)
@@ -268,37 +269,11 @@ const char *config_rule_network(const char *text)
     return NULL;
 }
 
-/* ADDRESS, ADDRESS:PORT, ADDRESS#PORT, [V6]:PORT. */
 static bool is_resolver(const char *word, size_t len)
 {
-    struct in6_addr address;
-    char text[64];
-    const char *host = text, *port = NULL;
-    uint64_t number = 53;
+    struct gate_addr server;
 
-    if (len == 0 || len >= sizeof text)
-        return false;
-    memcpy(text, word, len);
-    text[len] = '\0';
-    char *hash = strchr(text, '#'), *colon = strrchr(text, ':'), *close = strchr(text, ']');
-    if (hash) {
-        *hash = '\0';
-        port = hash + 1;
-    }
-    if (text[0] == '[') {
-        if (!close || (close[1] != '\0' && (close[1] != ':' || port)))
-            return false;
-        if (close[1] == ':')
-            port = close + 2;
-        *close = '\0';
-        host = text + 1;
-    } else if (!port && colon && strchr(text, ':') == colon) {
-        *colon = '\0';
-        port = colon + 1;
-    }
-    if (port && (strlen(port) > 5 || parse_u64(port, &number) < 0 || number == 0 || number > 65535))
-        return false;
-    return inet_pton(strchr(host, ':') ? AF_INET6 : AF_INET, host, &address) == 1;
+    return gate_server_parse(word, len, &server) == 0;
 }
 
 const char *config_rule_resolvers(const char *text)

@@ -15,7 +15,6 @@
 #define ATTEMPTS 2u
 #define TIMEOUT_MAX 30u
 #define ATTEMPTS_MAX 5u
-#define DNS_PORT 53u
 
 /* The next word of [*at, end), or false. */
 static bool next_word(const char **at, const char *end, const char **ret, size_t *ret_len)
@@ -35,37 +34,6 @@ static bool next_word(const char **at, const char *end, const char **ret, size_t
 static bool word_is(const char *word, size_t len, const char *text)
 {
     return len == strlen(text) && memcmp(word, text, len) == 0;
-}
-
-/* "1.2.3.4", "1.2.3.4#53", "1.2.3.4:53", "fd00::1", "fd00::1#53", "[fd00::1]:53". */
-static int parse_server(const char *word, size_t len, struct gate_addr *ret)
-{
-    char text[64], *ip = text, *port = NULL;
-    uint32_t number = DNS_PORT;
-    struct gate_addr addr;
-
-    if (len >= sizeof(text))
-        return -EINVAL;
-    memcpy(text, word, len);
-    text[len] = '\0';
-    if (text[0] == '[') {
-        char *end = strchr(text, ']');
-        if (!end || (end[1] != '\0' && end[1] != ':'))
-            return -EINVAL;
-        ip = text + 1;
-        port = end[1] == ':' ? end + 2 : NULL;
-        *end = '\0';
-    } else if ((port = strchr(text, '#')) || ((port = strchr(text, ':')) && !strchr(port + 1, ':'))) {
-        *port++ = '\0';
-    } else {
-        port = NULL;
-    }
-    if (gate_addr_parse(ip, &addr) < 0 ||
-        (port && (parse_u32(port, &number) < 0 || number == 0 || number > UINT16_MAX)))
-        return -EINVAL;
-    addr.port = (uint16_t)number;
-    *ret = addr;
-    return 0;
 }
 
 static void parse_option(const char *word, size_t len, struct resolver_servers *servers)
@@ -100,7 +68,7 @@ static int read_servers(const char *text, struct resolver_servers *ret, struct b
         if (next_word(&at, end, &word, &len) && word_is(word, len, "nameserver")) {
             named = true;
             if (next_word(&at, end, &word, &len) && ret->n < RESOLVER_SERVERS &&
-                parse_server(word, len, &ret->at[ret->n]) == 0)
+                gate_server_parse(word, len, &ret->at[ret->n]) == 0)
                 ret->n++;
         } else if (word_is(word, len, "options")) {
             while (next_word(&at, end, &word, &len))
@@ -111,7 +79,7 @@ static int read_servers(const char *text, struct resolver_servers *ret, struct b
     if (named && ret->n == 0)
         return err_usage(err, "resolv.conf: none of its name servers can be used");
     if (ret->n == 0) /* resolv.conf(5) */
-        ret->n = parse_server("127.0.0.1", 9, &ret->at[0]) == 0;
+        ret->n = gate_server_parse("127.0.0.1", 9, &ret->at[0]) == 0;
     return 0;
 }
 

@@ -285,19 +285,11 @@ int run_gate_start(struct brig_run *run, const struct brig_spec *spec, const str
 
 bool run_gate_event(struct brig_run *run, const struct gate_event *event)
 {
-    struct run_gate *g = run->gate;
-    struct gate_addr wanted = event->wanted;
-    char address[GATE_ADDR_TEXT];
+    const struct run_gate *g = run->gate;
 
     if (!g || g->slot != event->head.slot)
         return false;
-    if (!g->learn || event->dns || (event->verdict != GATE_ALLOWED && event->verdict != GATE_FAILED))
-        return true;
-    wanted.port = 0;
-    gate_addr_text(&wanted, address);
-    /* Bounded: of a program that tries more hosts than a policy can have, the first are written down. */
-    (void)!learn_add(g->learn, event->name[0] ? event->name : address, event->wanted.port,
-                     (enum policy_seen)event->seen);
+    learn_event(g->learn, event);
     return true;
 }
 

@@ -19,6 +19,8 @@
 #include "base/parse.h"
 #include "base/str.h"
 
+#define DNS_PORT 53u
+
 enum class {
     PUBLIC,
     LOOPBACK,
@@ -180,6 +182,38 @@ int gate_addr_parse(const char *text, struct gate_addr *ret)
     memcpy(addr.ip, v4_prefix, sizeof(v4_prefix));
     if (inet_pton(AF_INET, text, addr.ip + 12) != 1 && inet_pton(AF_INET6, text, addr.ip) != 1)
         return -EINVAL;
+    *ret = addr;
+    return 0;
+}
+
+int gate_server_parse(const char *text, size_t len, struct gate_addr *ret)
+{
+    char word[64], *ip = word;
+    uint32_t port = DNS_PORT;
+    struct gate_addr addr;
+
+    if (len >= sizeof(word))
+        return -EINVAL;
+    memcpy(word, text, len);
+    word[len] = '\0';
+    char *hash = strchr(word, '#'), *colon = strrchr(word, ':'), *close = strchr(word, ']'), *digits = NULL;
+    if (hash) {
+        *hash = '\0';
+        digits = hash + 1;
+    }
+    if (word[0] == '[') {
+        if (!close || (close[1] != '\0' && (close[1] != ':' || digits)))
+            return -EINVAL;
+        digits = close[1] == ':' ? close + 2 : digits;
+        *close = '\0';
+        ip = word + 1;
+    } else if (!digits && colon && strchr(word, ':') == colon) {
+        *colon = '\0';
+        digits = colon + 1;
+    }
+    if (gate_addr_parse(ip, &addr) < 0 || (digits && (parse_u32(digits, &port) < 0 || port == 0 || port > UINT16_MAX)))
+        return -EINVAL;
+    addr.port = (uint16_t)port;
     *ret = addr;
     return 0;
 }

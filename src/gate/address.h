@@ -38,6 +38,11 @@ bool gate_addr_equal(const struct gate_addr *a, const struct gate_addr *b); /* C
 void gate_addr_text(const struct gate_addr *addr, char out[GATE_ADDR_TEXT]);
 /* Parses one address: a dotted quad or IPv6, and nothing else (no "127.1"). */
 int gate_addr_parse(const char *text, struct gate_addr *ret) MUST_CHECK;
+/*
+ * Parses a name server: "10.0.0.53", "10.0.0.53:5353", "10.0.0.53#5353", "fd00::1", "fd00::1#53" or "[fd00::1]:53". The
+ * port is 53 if none is given.
+ */
+int gate_server_parse(const char *text, size_t len, struct gate_addr *ret) MUST_CHECK;
 
 struct gate_cidr {
     uint8_t ip[16];

@@ -159,6 +159,9 @@ union gate_any {
     struct gate_event event;
 };
 
+struct learn;
+/* learn.c: adds the connection of an event. More than a policy can have is not kept; learn may be NULL. */
+void learn_event(struct learn *learn, const struct gate_event *event);
 size_t gate_wire_size(uint16_t type); /* Returns 0 for an unknown type. */
 /* Checks magic, version, type, size, counts and the ends of texts. Returns 0 or -EPROTO. */
 int gate_wire_check(const union gate_any *msg, size_t len) MUST_CHECK;

@@ -88,26 +88,17 @@ static int resolvers_text(const char *resolvers, struct buf *out)
     int r = 0;
 
     while (r == 0 && *(resolvers += strspn(resolvers, " ,"))) {
-        char word[80], *port = NULL;
         size_t len = strcspn(resolvers, " ,");
-        if (len >= sizeof word)
-            return -EINVAL;
-        memcpy(word, resolvers, len);
-        word[len] = '\0';
+        struct gate_addr server;
+        char text[GATE_ADDR_TEXT];
+        r = gate_server_parse(resolvers, len, &server);
+        if (r < 0)
+            return r;
         resolvers += len;
-        char *address = word, *colon = strrchr(word, ':'), *close = strchr(word, ']');
-        if ((port = strchr(word, '#')) != NULL)
-            *port++ = '\0';
-        if (word[0] == '[' && close) {
-            address = word + 1;
-            *close = '\0';
-            if (!port && close[1] == ':')
-                port = close + 2;
-        } else if (!port && colon && strchr(word, ':') == colon) {
-            *colon = '\0';
-            port = colon + 1;
-        }
-        r = buf_printf(out, port ? "nameserver %s#%s\n" : "nameserver %s\n", address, port);
+        uint16_t port = server.port;
+        server.port = 0;
+        gate_addr_text(&server, text);
+        r = buf_printf(out, port == 53 ? "nameserver %s\n" : "nameserver %s#%u\n", text, port);
     }
     return r;
 }

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "codec/json/json.h"
+#include "gate/gate_wire.h"
 #include "gate/policy.h"
 
 #define RULE_PORTS_MAX 64u
@@ -103,6 +104,18 @@ int learn_add(struct learn *learn, const char *name_or_address, uint16_t port, e
     }
     learn->entries[at].seen |= 1u << seen;
     return 0;
+}
+
+void learn_event(struct learn *learn, const struct gate_event *event)
+{
+    struct gate_addr wanted = event->wanted;
+    char address[GATE_ADDR_TEXT];
+
+    if (!learn || event->dns || (event->verdict != GATE_ALLOWED && event->verdict != GATE_FAILED))
+        return;
+    wanted.port = 0;
+    gate_addr_text(&wanted, address);
+    (void)!learn_add(learn, event->name[0] ? event->name : address, event->wanted.port, (enum policy_seen)event->seen);
 }
 
 static enum kind kind_of(const struct entry *entry)

@@ -6,6 +6,7 @@
  * Invariant: every sbox is in the list; in the table of ids from the moment it has one; in that of names if it has a
  * name. It leaves all three in sbox_forget().
  */
+#include "audit/suspicion.h"
 #include "base/list.h"
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
@@ -56,6 +57,16 @@ uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, con
     };
 
     return manager->audit ? audit_add(manager->audit, &event, NULL, NULL) : 0;
+}
+
+void sandbox_suspect(const struct sbox *sbox, const struct caller *caller, const char *outcome, const char *detail)
+{
+    struct manager *manager = sbox->manager;
+
+    if (manager->suspicion && caller->actor[0] &&
+        suspicion_note(manager->suspicion, caller->actor, clock_mono_ns(), (unsigned)manager->config->suspicious_count,
+                       (unsigned)manager->config->suspicious_seconds))
+        sandbox_audit(manager, caller, sbox->org_id, "suspicious", sbox->id, outcome, detail, true);
 }
 
 /* ---- list and tables ------------------------------------------------------------------------------------ */

@@ -58,9 +58,9 @@ struct kept_of;
 
 /* Why and by whom a sandbox ends. */
 struct ending {
-    char why[24];                            /* "deleted", "timeout", ...; "" if it was unasked. */
-    char by[80];                             /* The caller's actor, or timeout, idle, shutdown, sandbox. */
-    char org[64], actor[80], request_id[40]; /* for the audit */
+    char why[24];                   /* "deleted", "timeout", ...; "" if it was unasked. */
+    char by[80];                    /* The caller's actor, or timeout, idle, shutdown, sandbox. */
+    char actor[80], request_id[40]; /* for the audit */
 };
 
 /* A callback of the provider or the store that is still to come, with whom to call. */
@@ -302,6 +302,8 @@ void sbox_forget(struct sbox *sbox);             /* Frees it. */
 const char *sbox_label(const struct sbox *sbox); /* id, else name, else "(new)" */
 uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, const char *org, const char *action,
                        const char *object, const char *outcome, const char *detail, bool sync);
+/* One more failure or denial of this caller: many of them in a short time are an event. */
+void sandbox_suspect(const struct sbox *sbox, const struct caller *caller, const char *outcome, const char *detail);
 
 /* ---- spec_limits.c ------------------------------------------------------------------------------------- */
 int spec_size(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;

@@ -6,7 +6,6 @@
  */
 #include <signal.h>
 
-#include "audit/suspicion.h"
 #include "base/id.h"
 #include "base/list.h"
 #include "receipt/receipt.h"
@@ -161,16 +160,11 @@ static void audit_exit(struct process *process)
 /* A run that did not end as its caller wished: many of them in a short time are an event. */
 static void note_failure(const struct process *process)
 {
-    struct manager *manager = process->sbox->manager;
     bool well = process->cause == BRIG_CAUSE_CANCELLED ||
                 (process->cause == BRIG_CAUSE_EXITED && process->prog.has_exit && process->prog.exit.status == 0);
 
-    if (well || !manager->suspicion || !process->caller.actor[0])
-        return;
-    if (suspicion_note(manager->suspicion, process->caller.actor, clock_mono_ns(),
-                       (unsigned)manager->config->suspicious_count, (unsigned)manager->config->suspicious_seconds))
-        sandbox_audit(manager, &process->caller, process->sbox->org_id, "suspicious", process->sbox->id, "failed",
-                      "repeated failed runs", true);
+    if (!well)
+        sandbox_suspect(process->sbox, &process->caller, "failed", "repeated failed runs");
 }
 
 void process_ended(struct process *process)
@@ -260,7 +254,7 @@ int process_store(struct process *process)
 {
     struct sbox *sbox = process->sbox;
     struct store_run row = {.started_at_ns = process->started_at_ns};
-    struct buf doc = BUF_INIT(ROW_MAX);
+    AUTO_BUF struct buf doc = BUF_INIT(ROW_MAX);
     struct brig_err err = {0};
     bool ended = process->prog.state == PROGRAM_ENDED;
     int r = 0;
@@ -282,7 +276,6 @@ int process_store(struct process *process)
         r = store_put_run(sbox->manager->store, &row, NULL, NULL, &err);
     if (r < 0) /* the run is not undone for it; the log says that its record is missing */
         sandbox_audit(sbox->manager, NULL, sbox->org_id, "run.store", process->run_id, "failed", err.message, false);
-    buf_done(&doc);
     return r;
 }
 

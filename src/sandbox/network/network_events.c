@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "audit/suspicion.h"
 #include "sandbox/private.h"
 #include "sandbox/process.h"
 #include "sandbox/processes.h"
@@ -282,32 +281,6 @@ static void count(struct network_stats *stats, const struct gate_event *event)
     }
 }
 
-static void note_learned(struct sbox_network *net, const struct gate_event *event)
-{
-    char address[GATE_ADDR_TEXT];
-    struct gate_addr wanted = event->wanted;
-
-    if (!net->learn || event->dns || (event->verdict != GATE_ALLOWED && event->verdict != GATE_FAILED))
-        return;
-    wanted.port = 0;
-    gate_addr_text(&wanted, address);
-    (void)!learn_add(net->learn, event->name[0] ? event->name : address, event->wanted.port,
-                     (enum policy_seen)event->seen); /* bounded: more is not kept */
-}
-
-/* A sandbox that is refused again and again is its creator's to explain, like any other denial. */
-static void suspect(struct sbox *sbox)
-{
-    struct manager *manager = sbox->manager;
-    const struct caller *creator = &sbox->priv->creator;
-
-    if (manager->suspicion && creator->actor[0] &&
-        suspicion_note(manager->suspicion, creator->actor, clock_mono_ns(), (unsigned)manager->config->suspicious_count,
-                       (unsigned)manager->config->suspicious_seconds))
-        sandbox_audit(manager, creator, sbox->org_id, "suspicious", sbox->id, "denied",
-                      "repeated connections that its policy refuses", true);
-}
-
 void network_event(void *ctx, const struct gate_event *event)
 {
     struct network *network = ctx;
@@ -319,7 +292,7 @@ void network_event(void *ctx, const struct gate_event *event)
     struct sbox *sbox = net->sbox;
     const char *outcome = event->verdict == GATE_DENIED ? "denied" : event->verdict == GATE_FAILED ? "failed" : "ok";
     count(&network->stats, event);
-    note_learned(net, event);
+    learn_event(net->learn, event);
     describe(sbox, event, detail, sizeof detail);
     put_kind(event, kind, sizeof kind);
     const struct audit_event line = {.action = action_of(event),
@@ -333,8 +306,9 @@ void network_event(void *ctx, const struct gate_event *event)
                                      .kind = kind};
     if (network->manager->audit)
         audit_add(network->manager->audit, &line, NULL, NULL);
+    /* A sandbox that is refused again and again is its creator's to explain, like any other denial. */
     if (event->verdict == GATE_DENIED)
-        suspect(sbox);
+        sandbox_suspect(sbox, &sbox->priv->creator, "denied", "repeated connections that its policy refuses");
 }
 
 /* ---- for people ------------------------------------------------------------------------------------------------ */
