@@ -57,18 +57,15 @@ static int decode_base64(const char *text, size_t len, char *out, size_t size)
 static bool refuse_path(struct request *rq, const char *rule)
 {
     api_denied(rq->api, &rq->caller, sbox_id(rq->sbox), rule);
-    request_refuse(rq, BRIG_E_USAGE, "path: %s", rule);
-    return false;
+    return request_refuse(rq, BRIG_E_USAGE, "path: %s", rule), false;
 }
 
 /* out has SVC_PATH_MAX bytes. */
 static bool take_path(struct request *rq, const char *text, size_t len, const char *encoding, char *out,
                       size_t *ret_len)
 {
-    if (encoding && !str_eq(encoding, "base64") && !str_eq(encoding, "utf-8")) {
-        request_refuse(rq, BRIG_E_USAGE, "path_encoding: must be utf-8 or base64");
-        return false;
-    }
+    if (encoding && !str_eq(encoding, "base64") && !str_eq(encoding, "utf-8"))
+        return request_refuse(rq, BRIG_E_USAGE, "path_encoding: must be utf-8 or base64"), false;
     if (encoding && str_eq(encoding, "base64")) {
         int n = decode_base64(text, len, out, SVC_PATH_MAX);
         if (n < 0)
@@ -122,8 +119,7 @@ bool files_put_path(struct request *rq, struct svc_cursor *out, unsigned flags)
             put_path(rq, out, flags, path, len);
             return true;
         }
-    request_refuse(rq, BRIG_E_USAGE, "path: is needed");
-    return false;
+    return request_refuse(rq, BRIG_E_USAGE, "path: is needed"), false;
 }
 
 static bool take_member(struct request *rq, const char *name, char *path, size_t *ret_len)
@@ -133,10 +129,8 @@ static bool take_member(struct request *rq, const char *name, char *path, size_t
 
     snprintf(encoding_name, sizeof encoding_name, "%s_encoding", name);
     const struct json_value *encoding = json_get(rq->json, encoding_name);
-    if (!value || value->type != JSON_STRING || (encoding && encoding->type != JSON_STRING)) {
-        request_refuse(rq, BRIG_E_USAGE, "%s: must be text", name);
-        return false;
-    }
+    if (!value || value->type != JSON_STRING || (encoding && encoding->type != JSON_STRING))
+        return request_refuse(rq, BRIG_E_USAGE, "%s: must be text", name), false;
     return take_path(rq, value->string, value->len, encoding ? encoding->string : NULL, path, ret_len);
 }
 
@@ -167,14 +161,10 @@ bool files_call(struct request *rq, enum svc_type type, const struct svc_cursor 
 {
     struct brig_err err;
 
-    if (payload->bad) {
-        request_refuse(rq, BRIG_E_USAGE, "path: is too long");
-        return false;
-    }
-    if (link_call(sbox_link(rq->sbox), type, start, (size_t)(payload->at - start), events, ret, &err) < 0) {
-        request_fail(rq, &err);
-        return false;
-    }
+    if (payload->bad)
+        return request_refuse(rq, BRIG_E_USAGE, "path: is too long"), false;
+    if (link_call(sbox_link(rq->sbox), type, start, (size_t)(payload->at - start), events, ret, &err) < 0)
+        return request_fail(rq, &err), false;
     return true;
 }
 

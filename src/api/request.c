@@ -333,10 +333,8 @@ bool request_query_bool(struct request *rq, const char *name, bool *ret)
     if (!text)
         return true;
     bool yes = str_eq(text, "1") || str_eq(text, "true"), no = str_eq(text, "0") || str_eq(text, "false");
-    if (!yes && !no) {
-        request_refuse(rq, BRIG_E_USAGE, "%s=%.64s: must be 1 or 0", name, text);
-        return false;
-    }
+    if (!yes && !no)
+        return request_refuse(rq, BRIG_E_USAGE, "%s=%.64s: must be 1 or 0", name, text), false;
     *ret = yes;
     return true;
 }
@@ -370,20 +368,16 @@ static bool find_sandbox(struct request *rq)
     struct sbox *sbox = request_find(rq, rq->arg[0]);
     struct brig_err err;
 
-    if (!sbox) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", rq->arg[0]);
-        return false;
-    }
+    if (!sbox)
+        return request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", rq->arg[0]), false;
     if ((route->flags & ROUTE_RUNNING) && (sbox_state(sbox) != SBOX_RUNNING || !sbox_link(sbox))) {
         request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox_id(sbox),
                        sbox_state_name(sbox_state(sbox)));
         return false;
     }
     /* Every route but those that only show the sandbox: what runs in it, and what its files say, is what it holds. */
-    if ((route->flags & (ROUTE_WRITE | ROUTE_RUNNING | ROUTE_PROCESS)) && sbox_check_use(sbox, &rq->caller, &err) < 0) {
-        request_fail(rq, &err);
-        return false;
-    }
+    if ((route->flags & (ROUTE_WRITE | ROUTE_RUNNING | ROUTE_PROCESS)) && sbox_check_use(sbox, &rq->caller, &err) < 0)
+        return request_fail(rq, &err), false;
     request_use_sandbox(rq, sbox);
     if (!(route->flags & ROUTE_PROCESS))
         return true;
@@ -416,10 +410,8 @@ static void on_body(void *ctx, struct exchange *x, char *data, size_t len)
         rq->body = "{}";
         rq->body_len = 2;
     }
-    if (json_read_in(rq->arena, rq->body, rq->body_len, JSON_READ_VALUES, &rq->json, &err) < 0) {
-        rq->adapter->bad_body(rq, &err);
-        return;
-    }
+    if (json_read_in(rq->arena, rq->body, rq->body_len, JSON_READ_VALUES, &rq->json, &err) < 0)
+        return rq->adapter->bad_body(rq, &err);
     if (rq->json->type != JSON_OBJECT)
         rq->adapter->bad_body(rq, NULL);
     else
@@ -459,8 +451,7 @@ static bool check_lists(struct request *rq)
 
     if (!(rq->route->flags & ROUTE_OWN_CODE) || auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, &err) == 0)
         return true;
-    request_fail(rq, &err);
-    return false;
+    return request_fail(rq, &err), false;
 }
 
 static const char *key_text(const struct api *api, const struct http_head *head)
@@ -483,8 +474,7 @@ bool request_join(struct request *rq, const char *org)
     if (rq->caller.socket || org[0] == '\0' || exchange_join(rq->x, org))
         return true;
     exchange_close_after(rq->x); /* else who is refused has one more connection all the same */
-    request_refuse(rq, BRIG_E_LIMIT, "the organisation has its share of the service's connections open");
-    return false;
+    return request_refuse(rq, BRIG_E_LIMIT, "the organisation has its share of the service's connections open"), false;
 }
 
 static void start(struct request *rq, const struct http_head *head, const struct http_target *target)
@@ -494,10 +484,8 @@ static void start(struct request *rq, const struct http_head *head, const struct
 
     rq->route = find_route(rq, head, target, &rq->adapter, allow, sizeof allow);
     bool open = rq->route && (rq->route->flags & ROUTE_OPEN);
-    if (auth_check(rq->api, rq->x, key_text(rq->api, head), &rq->caller, &err) < 0 && !open) {
-        request_fail(rq, &err);
-        return;
-    }
+    if (auth_check(rq->api, rq->x, key_text(rq->api, head), &rq->caller, &err) < 0 && !open)
+        return request_fail(rq, &err);
     exchange_set_owner(rq->x, rq->caller.key_id);
     if (!request_join(rq, rq->caller.org_id))
         return;
@@ -511,10 +499,8 @@ static void start(struct request *rq, const struct http_head *head, const struct
     }
     if (!rq->route && redirect(rq, head, target))
         return;
-    if (!rq->route) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "no such path; GET /v1/openapi.json lists them");
-        return;
-    }
+    if (!rq->route)
+        return request_refuse(rq, BRIG_E_NOT_FOUND, "no such path; GET /v1/openapi.json lists them");
     exchange_set_data(rq->x, (void *)(uintptr_t)rq->route); /* for the log, which comes when the request is gone */
     if (!check_query(rq, target) || !check_role(rq) || !check_lists(rq) ||
         (rq->adapter->begin && !rq->adapter->begin(rq)))
@@ -536,19 +522,15 @@ void api_handle(void *ctx, struct exchange *x)
     if (preview_handle(api, x))
         return;
     /* The one path that is called a hundred thousand times a second. */
-    if (strcmp(head->target, "/healthz") == 0 && strcmp(head->method, "GET") == 0) {
-        exchange_reply(x, 200, "text/plain", "ok\n", 3);
-        return;
-    }
+    if (strcmp(head->target, "/healthz") == 0 && strcmp(head->method, "GET") == 0)
+        return exchange_reply(x, 200, "text/plain", "ok\n", 3);
     if (api->trace) {
         const char *parent = http_field(head, "traceparent");
         exchange_keep(x, parent ? parent : "");
     }
     struct request *rq = request_create(api, x);
-    if (rq) {
-        start(rq, head, exchange_target(x));
-        return;
-    }
+    if (rq)
+        return start(rq, head, exchange_target(x));
     struct brig_err err;
     (void)err_nomem(&err);
     exchange_fail(x, &err);

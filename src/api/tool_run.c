@@ -88,10 +88,8 @@ bool running_float(struct running *running, struct buf *text)
     const struct json_value *doc = NULL;
     struct brig_err err = {0};
 
-    if (running_keep(running, text, &doc, &err) < 0 || tool_parse(doc, &running->tool, &err) < 0) {
-        running_fail(running, &err);
-        return false;
-    }
+    if (running_keep(running, text, &doc, &err) < 0 || tool_parse(doc, &running->tool, &err) < 0)
+        return running_fail(running, &err), false;
     running->has_tool = true;
     running->ask.tool = &running->tool;
     return true;
@@ -108,8 +106,7 @@ bool running_use(struct running *running, const struct object *tool)
 
 static bool bad(struct running *running, const char *name, const char *what)
 {
-    running_refuse(running, BRIG_E_USAGE, "%s: must be %s", name, what);
-    return false;
+    return running_refuse(running, BRIG_E_USAGE, "%s: must be %s", name, what), false;
 }
 
 static const struct json_value *given(const struct running *running, const char *name)
@@ -171,8 +168,7 @@ static bool read_agent(struct running *running)
     running->ask.agent = objects_find(agents_objects(rq->api->agents), rq->caller.org_id, id);
     if (running->ask.agent)
         return true;
-    running_refuse(running, BRIG_E_NOT_FOUND, "agent %.64s not found", id);
-    return false;
+    return running_refuse(running, BRIG_E_NOT_FOUND, "agent %.64s not found", id), false;
 }
 
 static bool read_timeout(struct running *running)
@@ -212,17 +208,13 @@ bool running_read(struct running *running)
     if (!ask->args_json)
         ask->args_json = &no_args;
     running->stream = running->stream || (accept && strstr(accept, "text/event-stream"));
-    if (running->stream && ask->background) {
-        running_refuse(running, BRIG_E_USAGE, "stream and background: only one of the two");
-        return false;
-    }
+    if (running->stream && ask->background)
+        return running_refuse(running, BRIG_E_USAGE, "stream and background: only one of the two"), false;
     if (ask->fallback && !str_eq(ask->fallback, "auto") && !str_eq(ask->fallback, "none")) /* a slip of the pen is no
                                                                                               permission */
         return bad(running, "fallback", "auto or none");
-    if (ask->sandbox_id && ask->reuse != REUSE_NONE) {
-        running_refuse(running, BRIG_E_USAGE, "sandbox_id and reuse: only one of the two");
-        return false;
-    }
+    if (ask->sandbox_id && ask->reuse != REUSE_NONE)
+        return running_refuse(running, BRIG_E_USAGE, "sandbox_id and reuse: only one of the two"), false;
     return true;
 }
 
@@ -310,10 +302,8 @@ static void answer(struct running *running, const struct run_result *result)
     }
     running->rq = NULL;
     rq->left = NULL;
-    if (!rq->x || !running->stream) {
-        request_text(rq, 200, "application/json", out.data, out.len);
-        return;
-    }
+    if (!rq->x || !running->stream)
+        return request_text(rq, 200, "application/json", out.data, out.len);
     running->rq = rq;
     begin_stream(running);
     running->rq = NULL;
@@ -403,10 +393,8 @@ void running_go(struct running *running)
         running_free(running);
         return;
     }
-    if (ask->background && !run_is_refused(running->run)) {
-        answer_background(running);
-        return;
-    }
+    if (ask->background && !run_is_refused(running->run))
+        return answer_background(running);
     rq->state = running;
     rq->left = on_left;
     if (running->stream && run_waits(running->run))

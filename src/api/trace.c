@@ -311,18 +311,14 @@ static void begin(struct trace *trace)
     trace->spans.len = 0;
     trace->sent_bytes = 0;
     trace->answer_len = 0;
-    if (r < 0) {
-        fail(trace);
-        return;
-    }
+    if (r < 0)
+        return fail(trace);
     arm(trace, ANSWER_NS);
     trace->state = SENDING;
     if (trace->fd < 0) {
         trace->fd = socket(trace->to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (trace->fd < 0 || (connect(trace->fd, &trace->to.any, trace->to_len) < 0 && errno != EINPROGRESS)) {
-            fail(trace);
-            return;
-        }
+        if (trace->fd < 0 || (connect(trace->fd, &trace->to.any, trace->to_len) < 0 && errno != EINPROGRESS))
+            return fail(trace);
         trace->state = CONNECTING;
     }
     watch(trace, EPOLLOUT);
@@ -344,10 +340,8 @@ static void send_more(struct trace *trace)
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n < 0) {
-        fail(trace);
-        return;
-    }
+    if (n < 0)
+        return fail(trace);
     trace->sent_bytes += (size_t)n;
     if (trace->sent_bytes == trace->out.len) {
         trace->state = READING;
@@ -394,10 +388,8 @@ static void on_answer(struct trace *trace)
     int r = n > 0 ? read_answer(trace, &keep) : -1;
     if (r == 0 && trace->answer_len < ANSWER_MAX)
         return;
-    if (r <= 0) {
-        fail(trace);
-        return;
-    }
+    if (r <= 0)
+        return fail(trace);
     trace->sent += trace->n_flying;
     trace->n_flying = 0;
     trace->state = IDLE;
@@ -416,10 +408,8 @@ static void on_io(struct loop_source *source, uint32_t events UNUSED)
 
     switch (trace->state) {
     case CONNECTING:
-        if (getsockopt(trace->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0 || error) {
-            fail(trace);
-            return;
-        }
+        if (getsockopt(trace->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0 || error)
+            return fail(trace);
         trace->state = SENDING;
         send_more(trace);
         break;

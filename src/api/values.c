@@ -86,10 +86,8 @@ void api_put(struct json *json, const char *key, const struct json_value *value)
 bool api_name(struct request *rq, const struct json_value *name, char *out, size_t size)
 {
     if (!name || name->type != JSON_STRING || name->len == 0 || name->len >= size ||
-        memchr(name->string, '\0', name->len)) {
-        request_refuse(rq, BRIG_E_USAGE, "name: must be text of 1 to %zu bytes", size - 1);
-        return false;
-    }
+        memchr(name->string, '\0', name->len))
+        return request_refuse(rq, BRIG_E_USAGE, "name: must be text of 1 to %zu bytes", size - 1), false;
     memcpy(out, name->string, name->len);
     out[name->len] = '\0';
     return true;

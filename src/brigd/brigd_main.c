@@ -131,10 +131,8 @@ static void on_config(struct daemon_state *d, int fd)
         log_line(LOG_ERROR, "reload", "refused, nothing changed: %s", err.message);
     if (!rq)
         return;
-    if (r < 0) {
-        request_fail(rq, &err);
-        return;
-    }
+    if (r < 0)
+        return request_fail(rq, &err);
     json_object(&json);
     json_key_bool(&json, "reloaded", true);
     json_key_string(&json, "needs_restart", restart);
@@ -168,10 +166,8 @@ static void on_drain(struct loop_timer *timer)
     struct daemon_state *d = timer->ctx;
     uint64_t limit = config_get(d->api.config)->drain_timeout * NS_PER_MS;
 
-    if (server_exchanges(d->api.server) == 0 || clock_mono_ns() - d->drain_ns > limit) {
-        end_sandboxes(d);
-        return;
-    }
+    if (server_exchanges(d->api.server) == 0 || clock_mono_ns() - d->drain_ns > limit)
+        return end_sandboxes(d);
     (void)!loop_timer_set(d->api.loop, timer, clock_mono_ns() + 20 * NS_PER_MS, NULL);
 }
 

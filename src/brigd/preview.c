@@ -73,10 +73,8 @@ static void fail(struct preview *p, const char *message)
 {
     struct request *rq = p->rq;
 
-    if (p->answered) {
-        finish(p, false);
-        return;
-    }
+    if (p->answered)
+        return finish(p, false);
     rq->left = NULL;
     preview_free(p);
     exchange_error(rq->x, 502, "bad_gateway", message, "the program in the sandbox is at fault, or is not there yet");
@@ -111,16 +109,12 @@ static bool pass_body(struct preview *p, const char *data, size_t len)
         bool end = false;
         int used = http_body_take(&p->body, data, len, &at, &n, &end);
 
-        if (used < 0) {
-            fail(p, "the program's answer is malformed");
-            return false;
-        }
+        if (used < 0)
+            return fail(p, "the program's answer is malformed"), false;
         if (n > 0 && !exchange_write(p->rq->x, at, n))
             p->full = true;
-        if (end) {
-            finish(p, true);
-            return false;
-        }
+        if (end)
+            return finish(p, true), false;
         data += used;
         len -= (size_t)used;
     }
@@ -176,10 +170,8 @@ static bool start_tunnel(struct preview *p)
         r = http_put_field(&out, "Connection", "Upgrade");
     if (r == 0)
         r = http_put_end(&out);
-    if (r < 0 || exchange_tunnel(p->rq->x, &events, &err) < 0) {
-        fail(p, "the upgrade cannot be passed on");
-        return false;
-    }
+    if (r < 0 || exchange_tunnel(p->rq->x, &events, &err) < 0)
+        return fail(p, "the upgrade cannot be passed on"), false;
     p->answered = p->tunnel = true;
     p->up_ended = p->chunked_up = false; /* the request had no body, but now the client may speak */
     exchange_write(p->rq->x, out.data, out.len);
@@ -194,10 +186,8 @@ static bool start_answer(struct preview *p)
                       : p->head.body == HTTP_BODY_NONE ? 0
                                                        : UINT64_MAX;
 
-    if (p->way.prefix[0] && exchange_add_field(x, "Content-Security-Policy", SANDBOXED) < 0) {
-        fail(p, "out of memory");
-        return false;
-    }
+    if (p->way.prefix[0] && exchange_add_field(x, "Content-Security-Policy", SANDBOXED) < 0)
+        return fail(p, "out of memory"), false;
     for (size_t i = 0; i < p->head.n_fields; i++)
         (void)pass_field(p, &p->head.fields[i], put_in_answer, x);
     p->answered = true;
@@ -240,10 +230,8 @@ static enum head take_head(struct preview *p)
 /* Bytes before the answer's head is complete, and what came with it. Returns false when the preview is over. */
 static bool take_first(struct preview *p, const uint8_t *data, size_t len)
 {
-    if (buf_append(&p->down, data, len) < 0) {
-        fail(p, "the head of the program's answer is too long");
-        return false;
-    }
+    if (buf_append(&p->down, data, len) < 0)
+        return fail(p, "the head of the program's answer is too long"), false;
     enum head head = p->down.len > 0 ? take_head(p) : HEAD_MORE;
     if (head != HEAD_TAKEN)
         return head == HEAD_MORE;
@@ -388,10 +376,8 @@ void preview_start(struct request *rq, const struct preview_way *way, const char
     struct svc_cursor out = {payload, payload + sizeof payload, false};
     struct brig_err err;
 
-    if (!p) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!p)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     *p = (struct preview){.rq = rq, .way = *way, .up = BUF_INIT(4u << 20), .down = BUF_INIT(PREVIEW_HEAD_MAX)};
     p->method = str_eq(exchange_head(rq->x)->method, "HEAD") ? "HEAD" : "GET";
     svc_put_u16(&out, (uint16_t)way->port);

@@ -141,10 +141,8 @@ static void send_on(struct request *rq, const struct entry *entry, const char *h
         r = buf_append_str(&to, ticket);
     if (r == 0)
         r = buf_append(&to, "", 1);
-    if (r < 0) {
-        request_refuse(rq, BRIG_E_TOO_LARGE, "the address is too long to be sent on");
-        return;
-    }
+    if (r < 0)
+        return request_refuse(rq, BRIG_E_TOO_LARGE, "the address is too long to be sent on");
     exchange_add_field(rq->x, "Location", to.data);
     exchange_add_field(rq->x, "Referrer-Policy", "no-referrer");
     exchange_add_field(rq->x, "Cache-Control", "no-store");
@@ -250,14 +248,10 @@ static bool let_in(struct request *rq, struct entry *entry, struct sbox *sbox)
     const struct http_head *head = exchange_head(rq->x);
     struct brig_err err;
 
-    if (entry->way.by_key && rq->caller.role == STORE_ROLE_READ_ONLY && !reads(head)) {
-        request_refuse(rq, BRIG_E_FORBIDDEN, "this key is read-only");
-        return false;
-    }
-    if (entry->way.by_key && sbox_check_use(sbox, &rq->caller, &err) < 0) {
-        request_fail(rq, &err);
-        return false;
-    }
+    if (entry->way.by_key && rq->caller.role == STORE_ROLE_READ_ONLY && !reads(head))
+        return request_refuse(rq, BRIG_E_FORBIDDEN, "this key is read-only"), false;
+    if (entry->way.by_key && sbox_check_use(sbox, &rq->caller, &err) < 0)
+        return request_fail(rq, &err), false;
     entry->until = clock_real_ns() / (int64_t)NS_PER_SEC + KEY_SECONDS;
     if (!by_token(rq, entry) && !entry->way.by_key) {
         api_denied(rq->api, &rq->caller, entry->way.id, "preview without a key or a valid token");
@@ -281,21 +275,15 @@ static void admit(struct request *rq, const char *id, const char *port_text, str
     /* A token names its sandbox */
     struct sbox *sbox = entry->way.by_key ? request_find(rq, id) : api_sandbox_by_id(rq->api, id);
 
-    if (parse_u32(port_text, &entry->way.port) < 0 || entry->way.port == 0 || entry->way.port > UINT16_MAX || !sbox) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
-        return;
-    }
-    if (str_copy(entry->way.id, sizeof(entry->way.id), sbox_id(sbox)) < 0) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
-        return;
-    }
+    if (parse_u32(port_text, &entry->way.port) < 0 || entry->way.port == 0 || entry->way.port > UINT16_MAX || !sbox)
+        return request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
+    if (str_copy(entry->way.id, sizeof(entry->way.id), sbox_id(sbox)) < 0)
+        return request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
     if (!let_in(rq, entry, sbox) || !request_join(rq, sbox_org(sbox)) || to_its_own_host(rq, entry, sbox))
         return;
-    if (sbox_state(sbox) != SBOX_RUNNING || !sbox_link(sbox)) {
-        request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox_id(sbox),
-                       sbox_state_name(sbox_state(sbox)));
-        return;
-    }
+    if (sbox_state(sbox) != SBOX_RUNNING || !sbox_link(sbox))
+        return request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox_id(sbox),
+                              sbox_state_name(sbox_state(sbox)));
     if (query_to_cookie(rq, entry))
         return;
     request_use_sandbox(rq, sbox);
@@ -315,10 +303,8 @@ void route_proxy(struct request *rq)
         at--;
     size_t len = strcspn(at, "?"),
            prefix = (size_t)(at - raw) < strcspn(raw, "?") ? (size_t)(at - raw) : strcspn(raw, "?");
-    if (prefix == 0 || prefix >= sizeof(entry.way.prefix) || memchr(raw, ';', prefix)) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", rq->arg[0]);
-        return;
-    }
+    if (prefix == 0 || prefix >= sizeof(entry.way.prefix) || memchr(raw, ';', prefix))
+        return request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", rq->arg[0]);
     memcpy(entry.way.prefix, raw, prefix);
     entry.path = len > 0 ? at : "/";
     entry.path_len = len > 0 ? len : 1;

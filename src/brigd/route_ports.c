@@ -72,10 +72,8 @@ void route_port_list(struct request *rq)
     const struct call_events events = {.event = on_port, .reply = on_ports, .ctx = ports};
     struct brig_err err;
 
-    if (!ports) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!ports)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     ports->rq = rq;
     if (link_call(sbox_link(rq->sbox), SVC_PORT_LIST, NULL, 0, &events, &ports->call, &err) < 0) {
         mem_free(ports);
@@ -143,20 +141,14 @@ void route_port_token(struct request *rq)
 
     if (!api_only_members(rq, rq->json, known))
         return;
-    if (parse_u32(rq->arg[1], &port) < 0 || port == 0 || port > UINT16_MAX) {
-        request_refuse(rq, BRIG_E_USAGE, "port %.16s: must be a number from 1 to 65535", rq->arg[1]);
-        return;
-    }
-    if (expires && (api_duration(expires, &ms) < 0 || ms > UINT64_C(30) * 86400 * 1000)) {
-        request_refuse(rq, BRIG_E_USAGE, "expires: must be a duration up to 30 days, such as 3600 or \"1h\"");
-        return;
-    }
+    if (parse_u32(rq->arg[1], &port) < 0 || port == 0 || port > UINT16_MAX)
+        return request_refuse(rq, BRIG_E_USAGE, "port %.16s: must be a number from 1 to 65535", rq->arg[1]);
+    if (expires && (api_duration(expires, &ms) < 0 || ms > UINT64_C(30) * 86400 * 1000))
+        return request_refuse(rq, BRIG_E_USAGE, "expires: must be a duration up to 30 days, such as 3600 or \"1h\"");
     int64_t until = clock_real_ns() / (int64_t)NS_PER_SEC + (int64_t)(ms / 1000);
     snprintf(subject, sizeof subject, "%u-%s", port, sbox_id(rq->sbox));
-    if (crypto_token_make(rq->api->token_key, "preview", subject, until, token) < 0) {
-        request_refuse(rq, BRIG_E_HOST, "make a token");
-        return;
-    }
+    if (crypto_token_make(rq->api->token_key, "preview", subject, until, token) < 0)
+        return request_refuse(rq, BRIG_E_HOST, "make a token");
     snprintf(url, sizeof url, "/v1/sandboxes/%s/proxy/%u/?brig_token=%s", sbox_id(rq->sbox), port, token);
     request_audit(rq, "port.token", sbox_id(rq->sbox), "ok", rq->arg[1]);
     json_object(&json);

@@ -18,8 +18,7 @@
 
 static bool too_large(const char *where)
 {
-    cli_error("%s: a secret has at most %u bytes", where, SECRET_VALUE_BYTES);
-    return false;
+    return cli_error("%s: a secret has at most %u bytes", where, SECRET_VALUE_BYTES), false;
 }
 
 /* All of it, but for one newline at the end. */
@@ -29,10 +28,8 @@ static bool read_fd(int fd, const char *where, struct secret_value *out)
 
     if (n == -EFBIG)
         return too_large(where);
-    if (n < 0) {
-        cli_error("%s: %s", where, strerror((int)-n));
-        return false;
-    }
+    if (n < 0)
+        return cli_error("%s: %s", where, strerror((int)-n)), false;
     out->len = (size_t)n;
     if (n > 0 && out->data[n - 1] == '\n')
         out->len--;
@@ -45,10 +42,8 @@ static bool read_terminal(const char *name, struct secret_value *out)
     struct termios saved, quiet;
     sigset_t set, old;
 
-    if (tcgetattr(STDIN_FILENO, &saved) < 0) {
-        cli_error("the terminal: %s", strerror(errno));
-        return false;
-    }
+    if (tcgetattr(STDIN_FILENO, &saved) < 0)
+        return cli_error("the terminal: %s", strerror(errno)), false;
     quiet = saved;
     quiet.c_lflag &= ~(tcflag_t)(ECHO | ECHONL);
     quiet.c_lflag |= ICANON;
@@ -65,10 +60,8 @@ static bool read_terminal(const char *name, struct secret_value *out)
     tcsetattr(STDIN_FILENO, TCSAFLUSH, &saved);
     sigprocmask(SIG_SETMASK, &old, NULL);
     (void)!cli_write(STDERR_FILENO, "\n", 1);
-    if (n <= 0 || out->data[n - 1] == 3) {
-        cli_error("nothing was stored");
-        return false;
-    }
+    if (n <= 0 || out->data[n - 1] == 3)
+        return cli_error("nothing was stored"), false;
     if (n >= LINE_MAX_TTY) { /* the kernel drops what is more, without a word */
         cli_error("a line of a terminal has less than %d bytes: use --from-file", LINE_MAX_TTY);
         return false;
@@ -79,16 +72,12 @@ static bool read_terminal(const char *name, struct secret_value *out)
 
 bool secret_value_read(const struct value_source *from, const char *name, struct secret_value *out)
 {
-    if (from->file && from->variable) {
-        cli_error("--from-file and --from-env: only one of them");
-        return false;
-    }
+    if (from->file && from->variable)
+        return cli_error("--from-file and --from-env: only one of them"), false;
     if (from->variable) {
         const char *text = getenv(from->variable);
-        if (!text) {
-            cli_error("--from-env %s: there is no such variable", from->variable);
-            return false;
-        }
+        if (!text)
+            return cli_error("--from-env %s: there is no such variable", from->variable), false;
         out->len = strlen(text);
         if (out->len > SECRET_VALUE_BYTES)
             return too_large(from->variable);
@@ -97,10 +86,8 @@ bool secret_value_read(const struct value_source *from, const char *name, struct
     }
     if (from->file) {
         AUTO_FD int fd = open(from->file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-        if (fd < 0) {
-            cli_error("--from-file %s: %s", from->file, strerror(errno));
-            return false;
-        }
+        if (fd < 0)
+            return cli_error("--from-file %s: %s", from->file, strerror(errno)), false;
         return read_fd(fd, from->file, out);
     }
     return isatty(STDIN_FILENO) ? read_terminal(name, out) : read_fd(STDIN_FILENO, "stdin", out);

@@ -107,8 +107,7 @@ bool service_open(struct client **ret)
 
     if (client_open(ret, &err) == 0)
         return true;
-    cli_error("%s", err.message);
-    return false;
+    return cli_error("%s", err.message), false;
 }
 
 int service_try(struct client *client, const char *method, const struct buf *target, const struct buf *body,
@@ -129,14 +128,10 @@ bool service_ask(struct client *client, const char *method, const struct buf *ta
 {
     struct brig_err err = {0};
 
-    if (service_try(client, method, target, body, ret, &err) < 0) {
-        cli_error("%s", err.message);
-        return false;
-    }
-    if (ret && !*ret) {
-        cli_error("%s: an empty answer", client_where(client));
-        return false;
-    }
+    if (service_try(client, method, target, body, ret, &err) < 0)
+        return cli_error("%s", err.message), false;
+    if (ret && !*ret)
+        return cli_error("%s: an empty answer", client_where(client)), false;
     return true;
 }
 
@@ -333,22 +328,16 @@ bool service_read_file(const char *path, struct buf *out)
     AUTO_FD int opened = is_stdin ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     int fd = is_stdin ? STDIN_FILENO : opened;
 
-    if (fd < 0) {
-        cli_error("%s: %s", path, strerrordesc_np(errno));
-        return false;
-    }
+    if (fd < 0)
+        return cli_error("%s: %s", path, strerrordesc_np(errno)), false;
     for (;;) {
-        if (buf_reserve(out, 65536) < 0) {
-            cli_error("%s: larger than %zu KiB", path, (out->max - 65536) >> 10);
-            return false;
-        }
+        if (buf_reserve(out, 65536) < 0)
+            return cli_error("%s: larger than %zu KiB", path, (out->max - 65536) >> 10), false;
         ssize_t n = read(fd, out->data + out->len, 65536);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0) {
-            cli_error("%s: %s", path, strerrordesc_np(errno));
-            return false;
-        }
+        if (n < 0)
+            return cli_error("%s: %s", path, strerrordesc_np(errno)), false;
         if (n == 0)
             return true;
         buf_commit(out, (size_t)n);

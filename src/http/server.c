@@ -100,10 +100,8 @@ void exchange_release(struct server *server, struct exchange *x)
     exchange_reset(x);
     x->conn = NULL;
     x->in_len = 0;
-    if (server->n_pool >= POOL_MAX || x->in_cap != IN_SIZE || server->destroying) {
-        exchange_free(x);
-        return;
-    }
+    if (server->n_pool >= POOL_MAX || x->in_cap != IN_SIZE || server->destroying)
+        return exchange_free(x);
     x->next_free = server->pool;
     server->pool = x;
     server->n_pool++;

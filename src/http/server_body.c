@@ -120,10 +120,8 @@ static void give_end(struct exchange *x)
     if (reading == READING_STREAM) {
         x->body_events.end(x->body_events.ctx, x);
     } else if (reading == READING_ALL) {
-        if (buf_reserve(&x->body, 0) < 0) {
-            conn_refuse_head(x->conn, 503, "out_of_memory", "out of memory");
-            return;
-        }
+        if (buf_reserve(&x->body, 0) < 0)
+            return conn_refuse_head(x->conn, 503, "out_of_memory", "out of memory");
         x->body.data[x->body.len] = '\0'; /* memory that an earlier body was in */
         x->read_done(x->read_ctx, x, x->body.data, x->body.len);
     }
@@ -164,10 +162,8 @@ static void take_buffered(struct exchange *x)
     char *content;
     size_t len, taken;
 
-    if (decode(x, x->in + x->in_at, x->in_len - x->in_at, &content, &len, &taken) < 0) {
-        malformed(x);
-        return;
-    }
+    if (decode(x, x->in + x->in_at, x->in_len - x->in_at, &content, &len, &taken) < 0)
+        return malformed(x);
     x->in_at += taken;
     give(x, content, len);
 }

@@ -418,17 +418,13 @@ void conn_timeout(struct conn *conn)
         return;
     switch ((enum conn_state)conn->state) {
     case CONN_HEAD:
-        if ((!conn->x && !conn->parked) || (conn->tls && !tls_ready(conn->tls)) || (!conn->x && !take_exchange(conn))) {
-            conn_close(conn);
-            return;
-        }
+        if ((!conn->x && !conn->parked) || (conn->tls && !tls_ready(conn->tls)) || (!conn->x && !take_exchange(conn)))
+            return conn_close(conn);
         conn_refuse_head(conn, 408, "timeout", "the head of the request did not come in time");
         break;
     case CONN_BUSY:
-        if (conn_pending(conn) > 0) {
-            conn_fail(conn);
-            return;
-        }
+        if (conn_pending(conn) > 0)
+            return conn_fail(conn);
         if (conn->x->ws)
             websocket_timeout(conn->x);
         else

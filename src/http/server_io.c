@@ -149,10 +149,8 @@ static void push(struct conn *conn, const struct iovec *iov, size_t n_iov)
     if (total == 0)
         return;
     ssize_t sent = conn->tls ? write_tls(conn, all, n) : write_plain(conn, all, n);
-    if (sent < 0 && sent != -EAGAIN) {
-        drop_output(conn);
-        return;
-    }
+    if (sent < 0 && sent != -EAGAIN)
+        return drop_output(conn);
     size_t left = sent > 0 ? (size_t)sent : 0;
     conn->blocked = left < total;
     if (left > 0)

@@ -129,10 +129,8 @@ void exchange_reply(struct exchange *x, unsigned status, const char *content_typ
 {
     if (x->over)
         return;
-    if (x->begun) {
-        exchange_abort(x);
-        return;
-    }
+    if (x->begun)
+        return exchange_abort(x);
     if (!body)
         len = 0;
     if (!share_owe(x->conn, len)) {
@@ -193,10 +191,8 @@ void exchange_fail(struct exchange *x, const struct brig_err *err)
 
     if (x->over)
         return;
-    if (x->begun) {
-        exchange_abort(x);
-        return;
-    }
+    if (x->begun)
+        return exchange_abort(x);
     if (err->code == BRIG_E_UNAUTHENTICATED)
         (void)exchange_add_field(x, "WWW-Authenticate", "Bearer");
     if (err->code == BRIG_E_LIMIT || err->code == BRIG_E_BUSY)
@@ -210,10 +206,8 @@ void exchange_begin(struct exchange *x, unsigned status, const char *content_typ
 {
     if (x->over)
         return;
-    if (x->begun) {
-        exchange_abort(x);
-        return;
-    }
+    if (x->begun)
+        return exchange_abort(x);
     if (build_head(x, status, content_type, length, false) < 0) {
         x->conn->broken = true; /* no memory for an answer: gone() follows */
         conn_touch(x->conn);
@@ -270,10 +264,8 @@ void exchange_end(struct exchange *x)
     if (x->over)
         return;
     bool complete = x->length_left == UINT64_MAX || x->no_body || (x->length_left == 0 && !x->wrong_length);
-    if (!x->begun || !complete) {
-        exchange_abort(x);
-        return;
-    }
+    if (!x->begun || !complete)
+        return exchange_abort(x);
     if (x->chunked)
         conn_write(x->conn, &(struct iovec){(void *)(uintptr_t) "0\r\n\r\n", 5}, 1, false);
     exchange_over(x);

@@ -306,10 +306,8 @@ static struct websocket *create(struct exchange *x, const struct ws_events *even
     ws->x = x;
     ws->events = *events;
     ws->backlog = BUF_INIT(2u * SCRATCH_SIZE + x->in_cap);
-    if (wslay_event_context_server_init(&ws->wslay, &callbacks, ws) != 0) {
-        websocket_free(ws);
-        return NULL;
-    }
+    if (wslay_event_context_server_init(&ws->wslay, &callbacks, ws) != 0)
+        return websocket_free(ws), NULL;
     wslay_event_config_set_max_recv_msg_length(ws->wslay, MESSAGE_MAX);
     return ws;
 }

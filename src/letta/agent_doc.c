@@ -48,10 +48,8 @@ static bool put_tool(struct request *rq, const struct json_value *item, struct j
 
     if (!tool)
         tool = registry_by_name(rq->api->registry, rq->caller.org_id, text);
-    if (!tool) {
-        letta_refuse(rq, 404, "Tool not found with id='%.64s'", text);
-        return false;
-    }
+    if (!tool)
+        return letta_refuse(rq, 404, "Tool not found with id='%.64s'", text), false;
     json_string(json, tool->id);
     return true;
 }
@@ -113,14 +111,10 @@ static bool put_secrets(struct request *rq, struct json *json)
     if (variables && (!secrets || secrets->count == 0))
         secrets = variables;
     for (const struct json_value *m = secrets ? secrets->first : NULL; m; m = m->next)
-        if (m->type != JSON_STRING) {
-            letta_invalid(rq, "body", "secrets", "string_type", "Input should be a valid string");
-            return false;
-        }
-    if (secrets && secrets->count > 0 && auth_may_bring(rq->api, &rq->caller, &err) < 0) {
-        request_fail(rq, &err);
-        return false;
-    }
+        if (m->type != JSON_STRING)
+            return letta_invalid(rq, "body", "secrets", "string_type", "Input should be a valid string"), false;
+    if (secrets && secrets->count > 0 && auth_may_bring(rq->api, &rq->caller, &err) < 0)
+        return request_fail(rq, &err), false;
     if (secrets)
         api_put(json, "secrets", secrets);
     return true;
@@ -159,8 +153,7 @@ bool agent_body_build(struct request *rq, bool update, struct buf *out)
     json_end(&json);
     if (json_finish(&json) == 0)
         return true;
-    letta_refuse(rq, 413, "the agent is larger than %u bytes", AGENT_DOC_MAX);
-    return false;
+    return letta_refuse(rq, 413, "the agent is larger than %u bytes", AGENT_DOC_MAX), false;
 }
 
 /* ---- what goes out --------------------------------------------------------------------------------------- */

@@ -168,8 +168,7 @@ bool letta_only_members(struct request *rq, const struct json_value *object, con
     if (!member)
         return true;
     snprintf(name, sizeof name, "%.64s", member->key);
-    letta_invalid(rq, "body", name, "extra_forbidden", "Extra inputs are not permitted");
-    return false;
+    return letta_invalid(rq, "body", name, "extra_forbidden", "Extra inputs are not permitted"), false;
 }
 
 bool letta_member(struct request *rq, const char *name, enum json_type type, bool required,
@@ -184,16 +183,12 @@ bool letta_member(struct request *rq, const char *name, enum json_type type, boo
     const struct json_value *value = json_get(rq->json, name);
 
     *ret = NULL;
-    if (!value && required) {
-        letta_invalid(rq, "body", name, "missing", "Field required");
-        return false;
-    }
+    if (!value && required)
+        return letta_invalid(rq, "body", name, "missing", "Field required"), false;
     if (!value || (value->type == JSON_NULL && !required))
         return true;
-    if (value->type != type) {
-        letta_invalid(rq, "body", name, types[type][0], "Input should be %s", types[type][1]);
-        return false;
-    }
+    if (value->type != type)
+        return letta_invalid(rq, "body", name, types[type][0], "Input should be %s", types[type][1]), false;
     *ret = value;
     return true;
 }
@@ -262,8 +257,7 @@ static bool read_cursor(struct request *rq, const struct letta_list *list, const
     *ret = id ? objects_find(list->objects, rq->caller.org_id, id) : NULL;
     if (!id || *ret)
         return true;
-    letta_refuse(rq, 404, "No %s found with id %.128s", list->kind, id);
-    return false;
+    return letta_refuse(rq, 404, "No %s found with id %.128s", list->kind, id), false;
 }
 
 /* Where the page that ends before a cursor begins: so many that are wanted back from it. */

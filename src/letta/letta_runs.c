@@ -98,14 +98,10 @@ void route_agent_tool_run(struct request *rq)
         return;
     const struct object *agent = objects_find(agents_objects(rq->api->agents), org, rq->arg[0]),
                         *tool = registry_by_name(rq->api->registry, org, rq->arg[1]);
-    if (!agent) {
-        letta_not_found(rq, "Agent", rq->arg[0]);
-        return;
-    }
-    if (!tool || !agent_has_tool(agent, tool->id)) {
-        letta_refuse(rq, 404, "Tool '%.64s' not found or not attached to agent '%s'", rq->arg[1], agent->id);
-        return;
-    }
+    if (!agent)
+        return letta_not_found(rq, "Agent", rq->arg[0]);
+    if (!tool || !agent_has_tool(agent, tool->id))
+        return letta_refuse(rq, 404, "Tool '%.64s' not found or not attached to agent '%s'", rq->arg[1], agent->id);
     struct running *running = running_create(rq, &form_result);
     if (!running || !running_use(running, tool))
         return;
@@ -125,10 +121,8 @@ void route_agent_tool_run(struct request *rq)
 static bool strings_only(struct request *rq, const struct json_value *object, const char *name)
 {
     for (const struct json_value *m = object ? object->first : NULL; m; m = m->next)
-        if (m->type != JSON_STRING && m->type != JSON_NULL) {
-            letta_invalid(rq, "body", name, "string_type", "Input should be a valid string");
-            return false;
-        }
+        if (m->type != JSON_STRING && m->type != JSON_NULL)
+            return letta_invalid(rq, "body", name, "string_type", "Input should be a valid string"), false;
     return true;
 }
 
@@ -185,10 +179,8 @@ static void on_source_schema(void *ctx, const char *json, size_t len, const stru
     struct request *rq = running->rq;
 
     rq->left = NULL;
-    if (!err && rq->x) {
-        run_source(running, json, len);
-        return;
-    }
+    if (!err && rq->x)
+        return run_source(running, json, len);
     running_free(running);
     if (!rq->x)
         request_free(rq);
@@ -212,10 +204,8 @@ void route_tool_source(struct request *rq)
     struct running *running = running_create(rq, &form_message);
     if (!running)
         return;
-    if (known) {
-        run_source(running, NULL, 0);
-        return;
-    }
+    if (known)
+        return run_source(running, NULL, 0);
     int r = 0;
     if (language != TOOL_PYTHON)
         r = err_usage(&err, "a tool that is not Python needs a name or an explicit json_schema");

@@ -90,10 +90,8 @@ static void on_deleted(void *ctx, const struct object *agent UNUSED, const struc
     struct json json = JSON_INIT(&out);
     char text[160];
 
-    if (err) {
-        request_fail(rq, err);
-        return;
-    }
+    if (err)
+        return request_fail(rq, err);
     snprintf(text, sizeof text, "Agent id=%.64s successfully deleted", rq->x ? rq->arg[0] : "");
     json_object(&json);
     json_key_string(&json, "message", text);
@@ -258,14 +256,10 @@ void route_agent_approval(struct request *rq)
         !letta_member(rq, "requires_approval", JSON_BOOL, false, &member))
         return;
     const struct object *tool = registry_by_name(rq->api->registry, rq->caller.org_id, rq->arg[1]);
-    if (!tool || !agent_has_tool(agent, tool->id)) {
-        letta_refuse(rq, 404, "Tool '%.64s' not found or not attached to agent '%s'", rq->arg[1], agent->id);
-        return;
-    }
-    if (!member && !query) {
-        letta_invalid(rq, "body", "requires_approval", "missing", "Field required");
-        return;
-    }
+    if (!tool || !agent_has_tool(agent, tool->id))
+        return letta_refuse(rq, 404, "Tool '%.64s' not found or not attached to agent '%s'", rq->arg[1], agent->id);
+    if (!member && !query)
+        return letta_invalid(rq, "body", "requires_approval", "missing", "Field required");
     put_rules(agent, rq->arg[1], member ? member->boolean : strcasecmp(query, "true") == 0, &json);
     if (json_finish(&json) < 0)
         request_refuse(rq, BRIG_E_TOO_LARGE, "too many rules");

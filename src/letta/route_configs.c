@@ -86,10 +86,8 @@ static void put_by(struct request *rq, const char *id, const char *type, const s
     if (!may_write_through(rq, config))
         return;
     /* Packages and directories are source that is brought along. */
-    if (!default_only && auth_may_bring(rq->api, &rq->caller, &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
+    if (!default_only && auth_may_bring(rq->api, &rq->caller, &err) < 0)
+        return request_fail(rq, &err);
     if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), caller_standing(&rq->caller), id, type,
                     config, default_only, on_config, rq, &err) < 0)
         fail_config(rq, &err);

@@ -70,10 +70,8 @@ static bool types_ok(struct request *rq)
         char word[64];
         if (!str_eq(name, "tool_types") && !str_eq(name, "exclude_tool_types"))
             continue;
-        if (str_format(word, sizeof word, " %s ", target->query[i].value) < 0 || !strstr(types, word)) {
-            letta_refuse(rq, 400, "INVALID_ARGUMENT: Invalid tool type: %.64s", target->query[i].value);
-            return false;
-        }
+        if (str_format(word, sizeof word, " %s ", target->query[i].value) < 0 || !strstr(types, word))
+            return letta_refuse(rq, 400, "INVALID_ARGUMENT: Invalid tool type: %.64s", target->query[i].value), false;
     }
     return true;
 }
@@ -199,15 +197,11 @@ void route_tool_search(struct request *rq)
         !letta_member(rq, "tool_types", JSON_ARRAY, false, &types) ||
         !letta_member(rq, "tags", JSON_ARRAY, false, &tags))
         return;
-    if (limit && (!limit->integer || limit->i64 < 1 || limit->i64 > 100)) {
-        letta_invalid(rq, "body", "limit", "int_range", "Input should be an integer from 1 to 100");
-        return;
-    }
+    if (limit && (!limit->integer || limit->i64 < 1 || limit->i64 > 100))
+        return letta_invalid(rq, "body", "limit", "int_range", "Input should be an integer from 1 to 100");
     AUTO_FREE struct hit *hits = mem_realloc_array(NULL, objects_count(objects, rq->caller.org_id) + 1, sizeof *hits);
-    if (!hits) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!hits)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     for (const struct object *o = objects_first(objects, rq->caller.org_id); o; o = o->next) {
         unsigned points = score(o, query ? query->string : "");
         if (points > 0 && has_tag(o, tags) && (!types || types->count == 0 || lists(types, "custom")))

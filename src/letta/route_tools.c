@@ -60,14 +60,10 @@ static void on_put(void *ctx, const struct object *object, const struct brig_err
     AUTO_BUF struct buf out = BUF_INIT(TOOL_DOC_MAX + 4096);
     struct json json = JSON_INIT(&out);
 
-    if (err && err->code == BRIG_E_CONFLICT && ++write->tries < TRIES) {
-        go_on(write);
-        return;
-    }
-    if (err) {
-        fail(write, err);
-        return;
-    }
+    if (err && err->code == BRIG_E_CONFLICT && ++write->tries < TRIES)
+        return go_on(write);
+    if (err)
+        return fail(write, err);
     request_audit(rq, write->update ? "tool.update" : "tool.register", object->id, "ok", write->name);
     tool_doc_put(NULL, &json, object);
     request_json(rq, 200, &json);
@@ -235,10 +231,8 @@ static void on_schema(void *ctx, const char *json, size_t len, const struct brig
         else
             (void)err_nomem(&err);
     }
-    if (failed || !write->schema) {
-        fail(write, failed ? failed : &err);
-        return;
-    }
+    if (failed || !write->schema)
+        return fail(write, failed ? failed : &err);
     write->deriving = false;
     go_on(write);
 }
@@ -249,10 +243,8 @@ static bool begin(struct request *rq, bool update, struct write **ret)
     const char *project = http_field(exchange_head(rq->x), "X-Project-Id"),
                *modal = http_field(exchange_head(rq->x), "X-Experimental-Modal-Sandbox");
 
-    if (!write) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return false;
-    }
+    if (!write)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory"), false;
     write->rq = rq;
     write->update = update;
     write->modal = modal && str_eq(modal, "true");

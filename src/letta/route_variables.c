@@ -105,10 +105,8 @@ static bool read_change(struct request *rq, bool all, struct variable_change *ch
         !letta_member(rq, "description", JSON_STRING, false, &description))
         return false;
     if ((key && memchr(key->string, '\0', key->len)) ||
-        (description && memchr(description->string, '\0', description->len))) {
-        letta_invalid(rq, "body", key ? "key" : "description", "value_error", "NUL is not allowed");
-        return false;
-    }
+        (description && memchr(description->string, '\0', description->len)))
+        return letta_invalid(rq, "body", key ? "key" : "description", "value_error", "NUL is not allowed"), false;
     *change = (struct variable_change){.key = key ? key->string : NULL,
                                        .value = value ? value->string : NULL,
                                        .description = description ? description->string : NULL,

@@ -39,10 +39,8 @@ static bool check_tags(struct request *rq)
     if (!letta_member(rq, "tags", JSON_ARRAY, false, &tags))
         return false;
     for (const struct json_value *item = tags ? tags->first : NULL; item; item = item->next)
-        if (item->type != JSON_STRING) {
-            letta_invalid(rq, "body", "tags", "string_type", "Input should be a valid string");
-            return false;
-        }
+        if (item->type != JSON_STRING)
+            return letta_invalid(rq, "body", "tags", "string_type", "Input should be a valid string"), false;
     return true;
 }
 

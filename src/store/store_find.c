@@ -211,10 +211,8 @@ static struct find *make_find(struct store *store, const struct store_query *que
         at += strlen(from) + 1;
     }
     find->places = mem_alloc(find->limit * (sizeof *find->places + 2 * sizeof(char *)));
-    if (!find->places) {
-        find_destroy(find);
-        return NULL;
-    }
+    if (!find->places)
+        return find_destroy(find), NULL;
     return find;
 }
 

@@ -66,20 +66,14 @@ static void decide(struct request *rq, bool yes)
 
     if (!api_only_members(rq, rq->json, known))
         return;
-    if (reason && (reason->type != JSON_STRING || reason->len > 1000 || memchr(reason->string, '\0', reason->len))) {
-        request_refuse(rq, BRIG_E_USAGE, "reason: must be text of at most 1000 bytes");
-        return;
-    }
+    if (reason && (reason->type != JSON_STRING || reason->len > 1000 || memchr(reason->string, '\0', reason->len)))
+        return request_refuse(rq, BRIG_E_USAGE, "reason: must be text of at most 1000 bytes");
     approvals_each(rq->api->approvals, scope(rq), find_actor, &asked);
-    if (yes && asked.same && rq->caller.role != STORE_ROLE_ADMIN) {
-        request_refuse(rq, BRIG_E_FORBIDDEN, "the key that asked cannot approve its own run");
-        return;
-    }
+    if (yes && asked.same && rq->caller.role != STORE_ROLE_ADMIN)
+        return request_refuse(rq, BRIG_E_FORBIDDEN, "the key that asked cannot approve its own run");
     if (approvals_decide(rq->api->approvals, scope(rq), rq->arg[0], yes, rq->caller.actor, reason ? reason->string : "",
-                         &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
+                         &err) < 0)
+        return request_fail(rq, &err);
     request_audit_sync(rq, yes ? "run.approve" : "run.deny", NULL, rq->arg[0], "ok", reason ? reason->string : "");
     request_status(rq, 204);
 }

@@ -108,10 +108,8 @@ void route_audit(struct request *rq)
 {
     struct reading_log *reading = mem_zalloc(sizeof *reading);
 
-    if (!reading) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!reading)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     *reading = (struct reading_log){.job = {work, done, NULL},
                                     .rq = rq,
                                     .dir_fd = rq->api->audit_dir_fd,

@@ -259,10 +259,8 @@ static void upload_push(struct upload *up)
         if (up->waiting.len > 0)
             return; /* upload_writable() */
     }
-    if (!up->ended) {
-        exchange_body_proceed(up->rq->x);
-        return;
-    }
+    if (!up->ended)
+        return exchange_body_proceed(up->rq->x);
     if (!up->eof_sent) {
         up->eof_sent = true;
         (void)!call_eof(up->call);
@@ -357,10 +355,8 @@ static void upload_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, cons
     rq->left = NULL;
     request_audit(rq, "file.write", rq->sbox ? sbox_id(rq->sbox) : "", errnum ? "failed" : "ok",
                   request_query(rq, "path"));
-    if (errnum == 0) {
-        answer_upload(up, data, len);
-        return;
-    }
+    if (errnum == 0)
+        return answer_upload(up, data, len);
     if (up->tar)
         files_tar_error(rq, errnum, up->entry, &err);
     else
@@ -385,10 +381,8 @@ static void upload_start(struct upload *up, enum svc_type type, const struct svc
                        (unsigned long long)length, (unsigned long long)config_get(rq->api->config)->max_body);
         return;
     }
-    if (!files_call(rq, type, out, start, &events, &up->call)) {
-        upload_free(up);
-        return;
-    }
+    if (!files_call(rq, type, out, start, &events, &up->call))
+        return upload_free(up);
     rq->state = up;
     rq->left = upload_left;
     if (exchange_read(rq->x, &body, &err) < 0)
@@ -421,10 +415,8 @@ static bool read_how(struct request *rq, struct svc_file_write *how)
         !request_query_u64(rq, "offset", 0, INT64_MAX, &how->offset) || !read_mode(rq, &how->mode))
         return false;
     bool at = request_query(rq, "offset") != NULL;
-    if (at && append) {
-        request_refuse(rq, BRIG_E_USAGE, "offset and append: only one of them");
-        return false;
-    }
+    if (at && append)
+        return request_refuse(rq, BRIG_E_USAGE, "offset and append: only one of them"), false;
     how->flags = (append ? SVC_WRITE_APPEND
                   : at   ? SVC_WRITE_AT
                          : SVC_WRITE_ATOMIC) |
@@ -452,10 +444,8 @@ void route_file_put(struct request *rq)
 
     if (!up)
         return;
-    if (!read_how(rq, &how) || !files_put_path(rq, &out, 0)) {
-        upload_free(up);
-        return;
-    }
+    if (!read_how(rq, &how) || !files_put_path(rq, &out, 0))
+        return upload_free(up);
     svc_put_u32(&out, how.flags);
     svc_put_u32(&out, how.mode);
     svc_put_u64(&out, how.offset);
@@ -481,10 +471,8 @@ void route_tar_put(struct request *rq)
         return;
     }
     if (!request_query_u64(rq, "max_bytes", 1, UINT64_MAX - 1, &bytes) ||
-        !request_query_u64(rq, "max_members", 1, TAR_MEMBERS, &members) || !files_put_path(rq, &out, 0)) {
-        upload_free(up);
-        return;
-    }
+        !request_query_u64(rq, "max_members", 1, TAR_MEMBERS, &members) || !files_put_path(rq, &out, 0))
+        return upload_free(up);
     if (gzip && gunzip_create(&up->gunzip, &err) < 0) {
         upload_free(up);
         request_fail(rq, &err);

@@ -60,10 +60,8 @@ static void reply_empty(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const
     struct brig_err err;
 
     rq->left = NULL;
-    if (errnum == 0) {
-        request_status(rq, 204);
-        return;
-    }
+    if (errnum == 0)
+        return request_status(rq, 204);
     files_error(rq, errnum, &err);
     request_fail(rq, &err);
 }
@@ -85,10 +83,8 @@ static bool member_bool(struct request *rq, const char *name, bool *ret)
 
     if (!value)
         return true;
-    if (value->type != JSON_BOOL) {
-        request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", name);
-        return false;
-    }
+    if (value->type != JSON_BOOL)
+        return request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", name), false;
     *ret = value->boolean;
     return true;
 }
@@ -252,22 +248,16 @@ void route_file_list(struct request *rq)
     struct svc_cursor out = CURSOR(buffer);
     uint64_t depth = 1, limit = 10000;
 
-    if (!listing) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!listing)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     *listing = (struct listing){.rq = rq, .piece = BUF_INIT(64u << 10)};
     if (!request_query_u64(rq, "depth", 1, 1000, &depth) || !request_query_u64(rq, "limit", 1, LIST_MAX, &limit) ||
-        !files_put_path(rq, &out, 0)) {
-        listing_free(listing);
-        return;
-    }
+        !files_put_path(rq, &out, 0))
+        return listing_free(listing);
     svc_put_u32(&out, (uint32_t)depth);
     svc_put_u32(&out, (uint32_t)limit);
-    if (!files_call(rq, SVC_FILE_LIST, &out, buffer, &events, &listing->call)) {
-        listing_free(listing);
-        return;
-    }
+    if (!files_call(rq, SVC_FILE_LIST, &out, buffer, &events, &listing->call))
+        return listing_free(listing);
     rq->state = listing;
     rq->left = listing_left;
 }
@@ -381,10 +371,8 @@ void route_file_watch(struct request *rq)
     struct svc_cursor out = CURSOR(buffer);
     bool recursive = false;
 
-    if (!watching) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!watching)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     *watching = (struct watching){.rq = rq, .piece = BUF_INIT(64u << 10)};
     if (!request_query_bool(rq, "recursive", &recursive) || !files_put_path(rq, &out, 0)) {
         mem_free(watching);

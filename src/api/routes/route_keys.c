@@ -84,8 +84,7 @@ static const char *read_key_org(struct request *rq)
     if (org->type == JSON_STRING && org_find(rq->api->accounts, id))
         /* As if it were not there: whether it is, is nobody else's business. */
         api_denied_others(rq->api, &rq->caller, id, "key for another organisation");
-    request_refuse(rq, BRIG_E_NOT_FOUND, "org: there is no such organisation");
-    return NULL;
+    return request_refuse(rq, BRIG_E_NOT_FOUND, "org: there is no such organisation"), NULL;
 }
 
 static bool read_key_expiry(struct request *rq, struct key *key)
@@ -116,10 +115,8 @@ static bool read_key_rights(struct request *rq, struct buf *doc)
     json_object(&json);
     for (size_t i = 0; i < ARRAY_SIZE(host_rights); i++) {
         const struct json_value *right = json_get(rq->json, host_rights[i]);
-        if (right && right->type != JSON_BOOL) {
-            request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", host_rights[i]);
-            return false;
-        }
+        if (right && right->type != JSON_BOOL)
+            return request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", host_rights[i]), false;
         if (!right || !right->boolean)
             continue;
         if (!rq->caller.socket) {
@@ -132,8 +129,7 @@ static bool read_key_rights(struct request *rq, struct buf *doc)
     json_end(&json);
     if (json_finish(&json) == 0)
         return true;
-    request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-    return false;
+    return request_refuse(rq, BRIG_E_NOMEM, "out of memory"), false;
 }
 
 void route_key_create(struct request *rq)
@@ -151,10 +147,8 @@ void route_key_create(struct request *rq)
     if (!org || !read_key_expiry(rq, &key) || !read_key_rights(rq, &doc))
         return;
     struct new_key *made = mem_zalloc(sizeof *made);
-    if (!made) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!made)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     made->rq = rq;
     if (key_create(rq->api->accounts, org, &key, doc.data, config_get(rq->api->config)->org_max_keys, made->text,
                    on_key_stored, made, &err) < 0) {
@@ -186,8 +180,7 @@ const struct object *request_key(struct request *rq)
         return key;
     if (key)
         api_denied_others(rq->api, &rq->caller, key->id, "another organisation's key");
-    request_refuse(rq, BRIG_E_NOT_FOUND, "key %.64s not found", rq->arg[0]);
-    return NULL;
+    return request_refuse(rq, BRIG_E_NOT_FOUND, "key %.64s not found", rq->arg[0]), NULL;
 }
 
 static void on_revoked(void *ctx, const struct object *key, const struct brig_err *err)

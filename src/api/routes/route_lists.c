@@ -15,8 +15,7 @@ static const struct object *request_org(struct request *rq)
         return org;
     if (org)
         api_denied_others(rq->api, &rq->caller, org->id, "another organisation's lists");
-    request_refuse(rq, BRIG_E_NOT_FOUND, "organisation %.64s not found", rq->arg[0]);
-    return NULL;
+    return request_refuse(rq, BRIG_E_NOT_FOUND, "organisation %.64s not found", rq->arg[0]), NULL;
 }
 
 static void answer_list(struct request *rq, const struct object *account)

@@ -109,10 +109,8 @@ void route_sandbox_logs(struct request *rq)
 {
     struct logs *logs = mem_zalloc(sizeof *logs);
 
-    if (!logs) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!logs)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     *logs = (struct logs){.rq = rq, .piece = BUF_INIT(1u << 20)};
     rq->state = logs;
     rq->left = logs_left;

@@ -81,14 +81,10 @@ void route_config_get(struct request *rq)
 /* The supervisor reads the file: it may lie where we cannot. Its answer is taken by main.c, which knows who waits. */
 void route_config_reload(struct request *rq)
 {
-    if (rq->api->reloading) {
-        request_refuse(rq, BRIG_E_CONFLICT, "a reload is under way");
-        return;
-    }
-    if (sup_send(rq->api->supervisor_fd, SUP_RELOAD, NULL, -1) < 0) {
-        request_refuse(rq, BRIG_E_BUSY, "the supervisor does not answer");
-        return;
-    }
+    if (rq->api->reloading)
+        return request_refuse(rq, BRIG_E_CONFLICT, "a reload is under way");
+    if (sup_send(rq->api->supervisor_fd, SUP_RELOAD, NULL, -1) < 0)
+        return request_refuse(rq, BRIG_E_BUSY, "the supervisor does not answer");
     rq->api->reloading = rq;
 }
 
@@ -131,10 +127,8 @@ void route_events(struct request *rq)
     uint64_t since = UINT64_MAX;
     uint64_t from = 0;
 
-    if (!watcher) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!watcher)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     if (!request_query_u64(rq, "since", 0, UINT64_MAX - 1, &since)) {
         mem_free(watcher);
         return;

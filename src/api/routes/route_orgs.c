@@ -22,10 +22,8 @@ static void on_org_stored(void *ctx, const struct object *org, const struct brig
     AUTO_BUF struct buf out = BUF_INIT(4096);
     struct json json = JSON_INIT(&out);
 
-    if (failed) {
-        request_fail(rq, failed);
-        return;
-    }
+    if (failed)
+        return request_fail(rq, failed);
     request_audit(rq, "org.create", org->id, "ok", org_of(org)->name);
     org_json(&json, org);
     request_json(rq, 201, &json);
@@ -57,10 +55,8 @@ static void on_org_deleted(void *ctx, const struct object *org, const struct bri
 {
     struct request *rq = ctx;
 
-    if (failed) {
-        request_fail(rq, failed);
-        return;
-    }
+    if (failed)
+        return request_fail(rq, failed);
     request_audit(rq, "org.delete", org->id, "ok", org_of(org)->name);
     secrets_forget_org(rq->api->secrets, org->id);
     policies_forget_org(rq->api->policies, org->id);
@@ -76,19 +72,13 @@ void route_org_delete(struct request *rq)
     const struct object *org = org_find(rq->api->accounts, rq->arg[0]);
     struct brig_err err;
 
-    if (!org) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "organisation %.64s not found", rq->arg[0]);
-        return;
-    }
-    if (str_eq(org->id, ACCOUNTS_DEFAULT_ORG)) {
-        request_refuse(rq, BRIG_E_CONFLICT, "the first organisation stays");
-        return;
-    }
+    if (!org)
+        return request_refuse(rq, BRIG_E_NOT_FOUND, "organisation %.64s not found", rq->arg[0]);
+    if (str_eq(org->id, ACCOUNTS_DEFAULT_ORG))
+        return request_refuse(rq, BRIG_E_CONFLICT, "the first organisation stays");
     for (const struct sbox *s = manager_first(rq->api->manager); s; s = sbox_next(s))
-        if (str_eq(sbox_org(s), org->id)) {
-            request_refuse(rq, BRIG_E_CONFLICT, "organisation %s has sandboxes; delete them first", org->id);
-            return;
-        }
+        if (str_eq(sbox_org(s), org->id))
+            return request_refuse(rq, BRIG_E_CONFLICT, "organisation %s has sandboxes; delete them first", org->id);
     if (org_delete(rq->api->accounts, org->id, on_org_deleted, rq, &err) < 0)
         request_fail(rq, &err);
     else

@@ -224,10 +224,8 @@ static struct reader *reader_create(struct request *rq, enum form form)
 {
     struct reader *reader = mem_zalloc(sizeof *reader);
 
-    if (!reader) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return NULL;
-    }
+    if (!reader)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory"), NULL;
     *reader = (struct reader){.rq = rq,
                               .x = rq->x,
                               .form = form,
@@ -269,10 +267,8 @@ void route_process_output(struct request *rq)
     bool bytes = stream || (accept && str_eq(accept, "application/octet-stream"));
     struct brig_err err;
 
-    if (stream && !str_eq(stream, "stdout") && !str_eq(stream, "stderr")) {
-        request_refuse(rq, BRIG_E_USAGE, "stream=%.32s: must be stdout or stderr", stream);
-        return;
-    }
+    if (stream && !str_eq(stream, "stdout") && !str_eq(stream, "stderr"))
+        return request_refuse(rq, BRIG_E_USAGE, "stream=%.32s: must be stdout or stderr", stream);
     if (!request_query_bool(rq, "follow", &follow))
         return;
     struct reader *reader = reader_create(rq, bytes ? FORM_BYTES : FORM_EVENTS);
@@ -433,10 +429,8 @@ void route_process_attach(struct request *rq)
 {
     struct brig_err err;
 
-    if (!exchange_wants_websocket(rq->x)) {
-        request_refuse(rq, BRIG_E_USAGE, "attach is a WebSocket: Upgrade is needed");
-        return;
-    }
+    if (!exchange_wants_websocket(rq->x))
+        return request_refuse(rq, BRIG_E_USAGE, "attach is a WebSocket: Upgrade is needed");
     struct reader *reader = reader_create(rq, FORM_SOCKET);
     if (!reader || !read_offsets(rq, reader))
         return;

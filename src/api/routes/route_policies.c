@@ -71,10 +71,8 @@ static void answer_preset(struct request *rq, const char *name)
     struct network_choice choice;
     struct brig_err err;
 
-    if (policies_choose(rq->api->policies, rq->caller.org_id, &word, &choice, &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
+    if (policies_choose(rq->api->policies, rq->caller.org_id, &word, &choice, &err) < 0)
+        return request_fail(rq, &err);
     put_head(&json, name, true, choice.version, 0, 0);
     answer_policy(rq, 200, &json, choice.none ? "{\"default\":\"deny\"}" : choice.json);
     network_choice_done(&choice);
@@ -115,10 +113,8 @@ static void on_put(void *ctx, const struct object *named, const struct brig_err 
     struct request *rq = change->rq;
     char detail[48];
 
-    if (failed) {
-        request_fail(rq, failed);
-        return;
-    }
+    if (failed)
+        return request_fail(rq, failed);
     if (!named) { /* the organisation was deleted meanwhile */
         request_refuse(rq, BRIG_E_CONFLICT, "policy %s was deleted meanwhile", change->name);
         return;
@@ -133,10 +129,8 @@ static void on_deleted(void *ctx, const struct object *was, const struct brig_er
     AUTO_FREE struct change *change = ctx;
 
     (void)was;
-    if (failed) {
-        request_fail(change->rq, failed);
-        return;
-    }
+    if (failed)
+        return request_fail(change->rq, failed);
     audit_change(change, "policy.delete", "");
     request_status(change->rq, 204);
 }
@@ -145,10 +139,8 @@ static struct change *new_change(struct request *rq)
 {
     struct change *change = mem_zalloc(sizeof *change);
 
-    if (!change) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return NULL;
-    }
+    if (!change)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory"), NULL;
     change->rq = rq;
     if (str_copy(change->name, sizeof change->name, rq->arg[0]) < 0) {
         mem_free(change);
@@ -163,10 +155,8 @@ void route_policy_put(struct request *rq)
 {
     struct brig_err err;
 
-    if (rq->body_len > POLICY_JSON_MAX) {
-        request_refuse(rq, BRIG_E_TOO_LARGE, "a policy has at most %u bytes", POLICY_JSON_MAX);
-        return;
-    }
+    if (rq->body_len > POLICY_JSON_MAX)
+        return request_refuse(rq, BRIG_E_TOO_LARGE, "a policy has at most %u bytes", POLICY_JSON_MAX);
     struct change *change = new_change(rq);
     if (!change)
         return;
@@ -332,10 +322,8 @@ void route_policy_check(struct request *rq)
         r = err_usage(&err, "network: a policy's name or a policy object is needed");
     if (r == 0)
         r = policies_choose(rq->api->policies, rq->caller.org_id, json_get(rq->json, "network"), &choice, &err);
-    if (r < 0) {
-        request_fail(rq, &err);
-        return;
-    }
+    if (r < 0)
+        return request_fail(rq, &err);
     answer_check(rq, &choice, &check);
     network_choice_done(&choice);
 }

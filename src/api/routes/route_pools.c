@@ -30,8 +30,7 @@ static bool flag(struct request *rq, const char *name, bool *ret)
     *ret = value && value->boolean;
     if (!value || value->type == JSON_BOOL)
         return true;
-    request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", name);
-    return false;
+    return request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", name), false;
 }
 
 void route_pool_prewarm(struct request *rq)
@@ -47,26 +46,16 @@ void route_pool_prewarm(struct request *rq)
     if (!api_only_members(rq, rq->json, known) || !flag(rq, "strict", &want.strict) ||
         !flag(rq, "network", &want.network))
         return;
-    if (language && (language->type != JSON_STRING || tool_language_parse(language->string, &want.language) < 0)) {
-        request_refuse(rq, BRIG_E_USAGE, "language: must be python, javascript, typescript or bash");
-        return;
-    }
-    if (template && template->type != JSON_STRING) {
-        request_refuse(rq, BRIG_E_USAGE, "template: must be a string");
-        return;
-    }
-    if (template && sbox_template_check(template->string, config_get(rq->api->config), &rq->caller, &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
-    if (!count || !count->integer || count->i64 < 0 || count->i64 > PREWARM_MAX) {
-        request_refuse(rq, BRIG_E_USAGE, "count: must be a number from 0 to %d", PREWARM_MAX);
-        return;
-    }
-    if (pool_prewarm(rq->api->pool, &want, (unsigned)count->i64, &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
+    if (language && (language->type != JSON_STRING || tool_language_parse(language->string, &want.language) < 0))
+        return request_refuse(rq, BRIG_E_USAGE, "language: must be python, javascript, typescript or bash");
+    if (template && template->type != JSON_STRING)
+        return request_refuse(rq, BRIG_E_USAGE, "template: must be a string");
+    if (template && sbox_template_check(template->string, config_get(rq->api->config), &rq->caller, &err) < 0)
+        return request_fail(rq, &err);
+    if (!count || !count->integer || count->i64 < 0 || count->i64 > PREWARM_MAX)
+        return request_refuse(rq, BRIG_E_USAGE, "count: must be a number from 0 to %d", PREWARM_MAX);
+    if (pool_prewarm(rq->api->pool, &want, (unsigned)count->i64, &err) < 0)
+        return request_fail(rq, &err);
     request_audit(rq, "pool.prewarm", want.org_id, "ok", tool_language_name(want.language));
     route_pool_list(rq);
 }
@@ -141,10 +130,8 @@ void route_secret_rotate(struct request *rq)
     struct rotating *rotating = mem_zalloc(sizeof *rotating);
     struct brig_err err = {0};
 
-    if (!rotating) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!rotating)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     rotating->rq = rq;
     if (rotate_step(rotating, &err) < 0) {
         mem_free(rotating);

@@ -25,10 +25,8 @@ void route_run(struct request *rq)
     struct process_run *run = NULL;
     struct brig_err err;
 
-    if (process_spec_parse(rq->json, rq->sbox, &parsed, &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
+    if (process_spec_parse(rq->json, rq->sbox, &parsed, &err) < 0)
+        return request_fail(rq, &err);
     if (parsed.spec.tty || parsed.spec.stdin_open) {
         process_spec_done(&parsed);
         request_refuse(rq, BRIG_E_USAGE,
@@ -70,10 +68,8 @@ void route_process_start(struct request *rq)
     struct process_spec_parsed parsed;
     struct brig_err err;
 
-    if (process_spec_parse(rq->json, rq->sbox, &parsed, &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
+    if (process_spec_parse(rq->json, rq->sbox, &parsed, &err) < 0)
+        return request_fail(rq, &err);
     int r = process_start(rq->sbox, &rq->caller, &parsed.spec, on_started, rq, &err);
     process_spec_done(&parsed);
     if (r < 0)
@@ -112,10 +108,8 @@ void route_process_kill(struct request *rq)
 {
     struct brig_err err;
 
-    if (!process_running(rq->process)) {
-        request_status(rq, 204);
-        return;
-    }
+    if (!process_running(rq->process))
+        return request_status(rq, 204);
     if (process_signal_as(rq->process, &rq->caller, SIGKILL, SVC_SIGNAL_ALL, on_signalled, rq, &err) < 0)
         request_fail(rq, &err);
 }
@@ -157,18 +151,12 @@ void route_process_signal(struct request *rq)
 
     if (!api_only_members(rq, rq->json, known))
         return;
-    if (signum < 0) {
-        request_refuse(rq, BRIG_E_USAGE, "signal: must be a name such as \"TERM\", or a number from 1 to 64");
-        return;
-    }
-    if (group && group->type != JSON_BOOL) {
-        request_refuse(rq, BRIG_E_USAGE, "group: must be true or false");
-        return;
-    }
-    if (!process_running(rq->process)) {
-        request_refuse(rq, BRIG_E_CONFLICT, "process %u has ended", process_number(rq->process));
-        return;
-    }
+    if (signum < 0)
+        return request_refuse(rq, BRIG_E_USAGE, "signal: must be a name such as \"TERM\", or a number from 1 to 64");
+    if (group && group->type != JSON_BOOL)
+        return request_refuse(rq, BRIG_E_USAGE, "group: must be true or false");
+    if (!process_running(rq->process))
+        return request_refuse(rq, BRIG_E_CONFLICT, "process %u has ended", process_number(rq->process));
     if (process_signal_as(rq->process, &rq->caller, signum, group && group->boolean ? SVC_SIGNAL_GROUP : 0,
                           on_signalled, rq, &err) < 0)
         request_fail(rq, &err);
@@ -192,14 +180,10 @@ void route_process_resize(struct request *rq)
 
     if (!api_only_members(rq, rq->json, known))
         return;
-    if (!api_size(rq->json, "rows", &rows) || !api_size(rq->json, "cols", &cols)) {
-        request_refuse(rq, BRIG_E_USAGE, "rows and cols: must be numbers from 1 to 65535");
-        return;
-    }
-    if (!process_has_tty(rq->process)) {
-        request_refuse(rq, BRIG_E_CONFLICT, "process %u has no terminal", process_number(rq->process));
-        return;
-    }
+    if (!api_size(rq->json, "rows", &rows) || !api_size(rq->json, "cols", &cols))
+        return request_refuse(rq, BRIG_E_USAGE, "rows and cols: must be numbers from 1 to 65535");
+    if (!process_has_tty(rq->process))
+        return request_refuse(rq, BRIG_E_CONFLICT, "process %u has no terminal", process_number(rq->process));
     if (process_resize(rq->process, rows, cols, &err) < 0)
         request_fail(rq, &err);
     else
@@ -221,10 +205,8 @@ void route_process_wait(struct request *rq)
     uint64_t ms = 0;
     struct brig_err err;
 
-    if (timeout && brig_parse_duration(timeout, &ms) < 0) {
-        request_refuse(rq, BRIG_E_USAGE, "timeout=%.32s: must be a duration, such as 30 or 1.5s", timeout);
-        return;
-    }
+    if (timeout && brig_parse_duration(timeout, &ms) < 0)
+        return request_refuse(rq, BRIG_E_USAGE, "timeout=%.32s: must be a duration, such as 30 or 1.5s", timeout);
     rq->left = wait_left;
     if (process_wait(rq->process, ms, request_result, rq, &wait, &err) < 0)
         request_fail(rq, &err);
@@ -288,10 +270,8 @@ static bool feed_more(struct feeding *feeding)
     buf_consume(&feeding->waiting, (size_t)n);
     if (feeding->waiting.len > 0)
         return true; /* on_writable() */
-    if (feeding->ended) {
-        feed_finish(feeding, NULL);
-        return false;
-    }
+    if (feeding->ended)
+        return feed_finish(feeding, NULL), false;
     exchange_body_proceed(feeding->rq->x);
     return true;
 }
@@ -339,10 +319,8 @@ void route_process_stdin(struct request *rq)
     struct brig_err err;
     bool eof = false;
 
-    if (!feeding) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!feeding)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     if (!request_query_bool(rq, "eof", &eof)) {
         mem_free(feeding);
         return;

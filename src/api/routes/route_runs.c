@@ -44,10 +44,8 @@ static void on_many(void *ctx, const char *const *docs, const char *const *ids, 
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
     int r = 0;
 
-    if (err) {
-        request_fail(rq, err);
-        return;
-    }
+    if (err)
+        return request_fail(rq, err);
     r = buf_printf(&out, "{\"%s\":[", (const char *)rq->state);
     for (size_t i = 0; r == 0 && i < n; i++) {
         if (!may_read(rq, docs[i]))
@@ -177,10 +175,8 @@ void runs_find(struct request *rq, receipt_fn *found)
 {
     struct looking *looking = mem_zalloc(sizeof *looking);
 
-    if (!looking) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!looking)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     looking->rq = rq;
     looking->found = found;
     if (store_settle(rq->api->store, on_settled, looking, NULL) < 0)
@@ -199,10 +195,8 @@ void route_runs_get(struct request *rq)
     AUTO_BUF struct buf out = BUF_INIT(1u << 20);
     struct json json = JSON_INIT(&out);
 
-    if (!run) {
-        runs_find(rq, answer_receipt);
-        return;
-    }
+    if (!run)
+        return runs_find(rq, answer_receipt);
     run_json(run, &json);
     request_json(rq, 200, &json);
 }
@@ -514,10 +508,8 @@ void route_runs_attach(struct request *rq)
     static const struct socket_owner owner = {on_spec, on_socket_ended, on_socket_closed};
     struct brig_err err;
 
-    if (!exchange_wants_websocket(rq->x)) {
-        request_refuse(rq, BRIG_E_USAGE, "attach is a WebSocket: Upgrade is needed");
-        return;
-    }
+    if (!exchange_wants_websocket(rq->x))
+        return request_refuse(rq, BRIG_E_USAGE, "attach is a WebSocket: Upgrade is needed");
     struct oneshot *shot = oneshot_create(rq);
     if (!shot)
         return;

@@ -26,10 +26,8 @@ static void on_created(void *ctx, struct sbox *sbox, const struct brig_err *err)
 {
     struct request *rq = ctx;
 
-    if (err) {
-        request_fail(rq, err);
-        return;
-    }
+    if (err)
+        return request_fail(rq, err);
     if (rq->x) {
         char location[64];
         snprintf(location, sizeof location, "/v1/sandboxes/%s", sbox_id(sbox));
@@ -45,22 +43,14 @@ void route_sandbox_create(struct request *rq)
     struct sbox_spec spec;
     struct brig_err err;
 
-    if (rq->api->draining) {
-        request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
-        return;
-    }
-    if (key && (key[0] == '\0' || strlen(key) > 255)) {
-        request_refuse(rq, BRIG_E_USAGE, "Idempotency-Key: must have 1 to 255 bytes");
-        return;
-    }
-    if (crypto_sha256(rq->body, rq->body_len, fingerprint) < 0) {
-        request_refuse(rq, BRIG_E_HOST, "hash of the request");
-        return;
-    }
-    if (sbox_spec_parse(rq->json, config_get(rq->api->config), &rq->caller, &spec, &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
+    if (rq->api->draining)
+        return request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
+    if (key && (key[0] == '\0' || strlen(key) > 255))
+        return request_refuse(rq, BRIG_E_USAGE, "Idempotency-Key: must have 1 to 255 bytes");
+    if (crypto_sha256(rq->body, rq->body_len, fingerprint) < 0)
+        return request_refuse(rq, BRIG_E_HOST, "hash of the request");
+    if (sbox_spec_parse(rq->json, config_get(rq->api->config), &rq->caller, &spec, &err) < 0)
+        return request_fail(rq, &err);
     if (sbox_spec_check_binds(&spec, &err) < 0) {
         sbox_spec_done(&spec);
         request_fail(rq, &err);
@@ -114,10 +104,8 @@ static bool after_cursor(struct request *rq, const char *cursor, const struct sb
     const char *id = api_number(cursor, '-', &created);
     const struct sbox *s = manager_first(rq->api->manager);
 
-    if (!id) {
-        request_refuse(rq, BRIG_E_USAGE, "cursor=%.64s: not one of ours", cursor);
-        return false;
-    }
+    if (!id)
+        return request_refuse(rq, BRIG_E_USAGE, "cursor=%.64s: not one of ours", cursor), false;
     while (s &&
            ((uint64_t)sbox_created(s) > created || ((uint64_t)sbox_created(s) == created && !str_eq(sbox_id(s), id))))
         s = sbox_next(s);
@@ -136,10 +124,8 @@ void route_sandbox_list(struct request *rq)
 
     if (!request_query_u64(rq, "limit", 1, LIST_MAX, &limit))
         return;
-    if (state && !known_state(state)) {
-        request_refuse(rq, BRIG_E_USAGE, "state=%.32s: no such state", state);
-        return;
-    }
+    if (state && !known_state(state))
+        return request_refuse(rq, BRIG_E_USAGE, "state=%.32s: no such state", state);
     if (cursor && !after_cursor(rq, cursor, &s))
         return;
     request_list_begin(&json, "sandboxes");
@@ -193,10 +179,8 @@ static bool read_metadata(struct request *rq, struct sbox_pair *pairs, size_t ma
         }
         pairs[n++] = (struct sbox_pair){m->key, m->string};
     }
-    if (metadata->type != JSON_OBJECT) {
-        request_refuse(rq, BRIG_E_USAGE, "metadata: must be an object");
-        return false;
-    }
+    if (metadata->type != JSON_OBJECT)
+        return request_refuse(rq, BRIG_E_USAGE, "metadata: must be an object"), false;
     *ret_n = n;
     return true;
 }
@@ -331,10 +315,8 @@ void route_sandbox_stop(struct request *rq)
     struct stopping *stopping = mem_zalloc(sizeof *stopping);
     struct brig_err err;
 
-    if (!stopping) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!stopping)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     stopping->rq = rq;
     if (str_copy(stopping->id, sizeof stopping->id, sbox_id(rq->sbox)) < 0 ||
         str_copy(stopping->org_id, sizeof stopping->org_id, sbox_org(rq->sbox)) < 0) {
@@ -359,10 +341,8 @@ static void on_stats(void *ctx, const struct box_stats *stats, const struct brig
     AUTO_BUF struct buf out = BUF_INIT(8192);
     struct json json = JSON_INIT(&out);
 
-    if (err) {
-        request_fail(rq, err);
-        return;
-    }
+    if (err)
+        return request_fail(rq, err);
     json_object(&json);
     put_usage(&json, "cpu_ms", stats->cpu_ns == BRIG_USAGE_UNKNOWN ? stats->cpu_ns : stats->cpu_ns / 1000000);
     put_usage(&json, "memory_bytes", stats->memory_bytes);
@@ -438,10 +418,8 @@ void route_prune(struct request *rq)
 {
     struct pruning *pruning = mem_zalloc(sizeof *pruning);
 
-    if (!pruning) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!pruning)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     *pruning = (struct pruning){.rq = rq, .left = 1};
     for (struct sbox *s = manager_first(rq->api->manager), *next; s; s = next) {
         next = sbox_next(s);

@@ -59,10 +59,8 @@ static void answer_info(struct request *rq, const char *name, unsigned status)
     AUTO_BUF struct buf out = BUF_INIT(64u << 10);
     struct json json = JSON_INIT(&out);
 
-    if (!info) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "secret %.64s not found", name);
-        return;
-    }
+    if (!info)
+        return request_refuse(rq, BRIG_E_NOT_FOUND, "secret %.64s not found", name);
     put_info(&json, info);
     request_json(rq, status, &json);
 }
@@ -124,14 +122,10 @@ static uint8_t *read_value(struct request *rq, size_t *ret_len)
     const struct json_value *text = json_get(rq->json, "value"), *coded = json_get(rq->json, "value_base64"),
                             *value = text ? text : coded;
 
-    if (!value || (text && coded) || value->type != JSON_STRING) {
-        request_refuse(rq, BRIG_E_USAGE, "exactly one of value and value_base64 must be given, as text");
-        return NULL;
-    }
-    if (value->len > 2 * (size_t)SECRET_VALUE_MAX) {
-        request_refuse(rq, BRIG_E_TOO_LARGE, "value: more than %u bytes", SECRET_VALUE_MAX);
-        return NULL;
-    }
+    if (!value || (text && coded) || value->type != JSON_STRING)
+        return request_refuse(rq, BRIG_E_USAGE, "exactly one of value and value_base64 must be given, as text"), NULL;
+    if (value->len > 2 * (size_t)SECRET_VALUE_MAX)
+        return request_refuse(rq, BRIG_E_TOO_LARGE, "value: more than %u bytes", SECRET_VALUE_MAX), NULL;
     uint8_t *out = crypto_secret_alloc(value->len);
     int r = out ? 0 : -ENOMEM;
     *ret_len = value->len;

@@ -11,10 +11,8 @@ static void on_open(void *ctx, struct shell *shell, const struct brig_err *err)
     AUTO_BUF struct buf out = BUF_INIT(256);
     struct json json = JSON_INIT(&out);
 
-    if (err) {
-        request_fail(rq, err);
-        return;
-    }
+    if (err)
+        return request_fail(rq, err);
     json_object(&json);
     json_key_u64(&json, "number", shell_number(shell));
     json_end(&json);
@@ -29,10 +27,8 @@ void route_shell_open(struct request *rq)
 
     if (!api_only_members(rq, rq->json, known))
         return;
-    if (process_spec_parse_shell(rq->json, rq->sbox, &parsed, &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
+    if (process_spec_parse_shell(rq->json, rq->sbox, &parsed, &err) < 0)
+        return request_fail(rq, &err);
     int r = shell_open(rq->sbox, &rq->caller, &parsed.spec, on_open, rq, &err);
     process_spec_done(&parsed);
     if (r < 0)
@@ -69,14 +65,10 @@ void route_shell_run(struct request *rq)
 
     if (!api_only_members(rq, rq->json, known) || !find(rq, &shell))
         return;
-    if (!command || command->type != JSON_STRING || command->len == 0 || memchr(command->string, '\0', command->len)) {
-        request_refuse(rq, BRIG_E_USAGE, "command: must be text without NUL");
-        return;
-    }
-    if (timeout && (api_duration(timeout, &ms) < 0 || ms > UINT64_C(366) * 86400 * 1000)) {
-        request_refuse(rq, BRIG_E_USAGE, "timeout: must be a duration, such as 30 or \"5m\"");
-        return;
-    }
+    if (!command || command->type != JSON_STRING || command->len == 0 || memchr(command->string, '\0', command->len))
+        return request_refuse(rq, BRIG_E_USAGE, "command: must be text without NUL");
+    if (timeout && (api_duration(timeout, &ms) < 0 || ms > UINT64_C(366) * 86400 * 1000))
+        return request_refuse(rq, BRIG_E_USAGE, "timeout: must be a duration, such as 30 or \"5m\"");
     rq->state = shell;
     rq->left = run_left;
     if (shell_run(shell, command->string, command->len, ms, request_result, rq, &err) < 0)

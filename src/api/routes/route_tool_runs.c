@@ -31,10 +31,8 @@ void route_tool_run(struct request *rq)
         return;
     if (!tool)
         tool = objects_find(registry_objects(rq->api->registry), org, name);
-    if (!tool) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "Tool '%.64s' not found", name);
-        return;
-    }
+    if (!tool)
+        return request_refuse(rq, BRIG_E_NOT_FOUND, "Tool '%.64s' not found", name);
     struct running *running = running_create(rq, &run_native);
     if (running && running_use(running, tool) && running_read(running))
         running_go(running);
@@ -138,11 +136,9 @@ void route_run_once(struct request *rq)
     if (!api_only_members(rq, rq->json, known) || !files_ok(rq))
         return;
     if (!code == !command || (code && code->type != JSON_STRING) ||
-        (command && command->type != JSON_STRING && command->type != JSON_ARRAY)) {
-        request_refuse(rq, BRIG_E_USAGE,
-                       "exactly one of code (text) and command (text, or a list of words) must be given");
-        return;
-    }
+        (command && command->type != JSON_STRING && command->type != JSON_ARRAY))
+        return request_refuse(rq, BRIG_E_USAGE,
+                              "exactly one of code (text) and command (text, or a list of words) must be given");
     struct running *running = running_create(rq, &run_native);
     if (!running)
         return;
@@ -168,10 +164,8 @@ void route_run_cancel(struct request *rq)
     AUTO_BUF struct buf out = BUF_INIT(1u << 20);
     struct json json = JSON_INIT(&out);
 
-    if (!run) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "no run %.64s goes on", rq->arg[0]);
-        return;
-    }
+    if (!run)
+        return request_refuse(rq, BRIG_E_NOT_FOUND, "no run %.64s goes on", rq->arg[0]);
     request_audit(rq, "run.cancel", rq->arg[0], "ok", "");
     run_json(run, &json);
     run_cancel(run, "cancelled by a request");

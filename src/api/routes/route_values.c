@@ -77,10 +77,8 @@ static void write_secret(struct request *rq, const struct object *agent, const c
     char user[API_AUTHOR];
     struct brig_err err = {0};
 
-    if (!writing) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
+    if (!writing)
+        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     *writing = (struct secret_writing){.rq = rq, .remove = !secret};
     snprintf(writing->key, sizeof writing->key, "%.256s", key);
     if (str_copy(writing->agent, sizeof writing->agent, agent->id) < 0)
@@ -109,10 +107,9 @@ void route_agent_secret_put(struct request *rq)
         return;
     if (description && description->type == JSON_NULL)
         description = NULL;
-    if (!is_text(key) || !is_text(value) || (description && !is_text(description))) {
-        request_refuse(rq, BRIG_E_USAGE, "key and value must be given; they and description are text without a NUL");
-        return;
-    }
+    if (!is_text(key) || !is_text(value) || (description && !is_text(description)))
+        return request_refuse(rq, BRIG_E_USAGE,
+                              "key and value must be given; they and description are text without a NUL");
     const struct agent_secret secret = {
         .value = value->string, .len = value->len, .description = description ? description->string : NULL};
     write_secret(rq, agent, key->string, &secret);
@@ -172,10 +169,8 @@ void route_agent_reveal(struct request *rq)
         request_fail(rq, &err);
         return;
     }
-    if (!revealing.found) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "agent %s has no secret %.100s", agent->id, rq->arg[1]);
-        return;
-    }
+    if (!revealing.found)
+        return request_refuse(rq, BRIG_E_NOT_FOUND, "agent %s has no secret %.100s", agent->id, rq->arg[1]);
     request_json(rq, 200, &json);
     crypto_wipe(out.data, out.len);
 }
@@ -192,16 +187,12 @@ void route_variable_reveal(struct request *rq)
     uint8_t *value = NULL;
     size_t len = 0;
 
-    if (!object) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "variable %.64s not found", rq->arg[0]);
-        return;
-    }
+    if (!object)
+        return request_refuse(rq, BRIG_E_NOT_FOUND, "variable %.64s not found", rq->arg[0]);
     int r = variable_reveal(rq->api->configs, object, &value, &len, &err);
     request_audit_sync(rq, "variable.reveal", NULL, object->id, r < 0 ? "failed" : "ok", "");
-    if (r < 0) {
-        request_fail(rq, &err);
-        return;
-    }
+    if (r < 0)
+        return request_fail(rq, &err);
     /* Room for all of it at once: growing would leave copies behind. */
     if (buf_reserve(&out, 6 * len + 1024) < 0) {
         crypto_secret_free(value, len);

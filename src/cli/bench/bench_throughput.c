@@ -123,10 +123,8 @@ static bool open_outside(struct bench *bench, const struct subject *subject, boo
     *ret_fd = -1;
     if (subject->loop != LOOP_FILES)
         return true;
-    if (subject->disk > 0 && !image) {
-        bench_skip(bench, subject->name, "no image for the store of a sandbox here; see brig doctor");
-        return false;
-    }
+    if (subject->disk > 0 && !image)
+        return bench_skip(bench, subject->name, "no image for the store of a sandbox here; see brig doctor"), false;
     *ret_fd = image ? open_image() : open_tmpfs();
     if (*ret_fd < 0)
         bench_skip(bench, subject->name, "no %s outside", image ? "ext4 image could be mounted" : "tmpfs on /dev/shm");

@@ -52,10 +52,8 @@ static bool make_agent(const char *name, const struct agent_options *options, st
 
     if (options->state && !service_read_file(options->state, &state))
         return false;
-    if (options->state && json_read(state.data ? state.data : "", state.len, JSON_READ_VALUES, &doc, &err) < 0) {
-        cli_error("%s: %s", options->state, err.message);
-        return false;
-    }
+    if (options->state && json_read(state.data ? state.data : "", state.len, JSON_READ_VALUES, &doc, &err) < 0)
+        return cli_error("%s: %s", options->state, err.message), false;
     json_object(&json);
     json_key_string(&json, "name", name);
     if (doc)
@@ -63,8 +61,7 @@ static bool make_agent(const char *name, const struct agent_options *options, st
     json_end(&json);
     if (json_finish(&json) == 0)
         return true;
-    cli_error("%s: is not UTF-8, or too large", name);
-    return false;
+    return cli_error("%s: is not UTF-8, or too large", name), false;
 }
 
 static int add(int argc, char **argv)
@@ -128,8 +125,7 @@ static bool tool_id(struct client *client, const char *word, struct json_doc **r
     *ret_id = get_text(json_root(*ret)->first, "id", "");
     if (**ret_id)
         return true;
-    cli_error("no tool \"%s\"", word);
-    return false;
+    return cli_error("no tool \"%s\"", word), false;
 }
 
 static int attach(int argc, char **argv)

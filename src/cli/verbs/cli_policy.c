@@ -85,8 +85,7 @@ static bool is_json(const char *path, const struct buf *text)
 
     if (json_read(text->data ? text->data : "", text->len, JSON_READ_VALUES, &doc, &err) == 0)
         return true;
-    cli_error("%s: %s", path, err.message);
-    return false;
+    return cli_error("%s: %s", path, err.message), false;
 }
 
 /* ---- set, ls, show, rm -------------------------------------------------------------------------------- */

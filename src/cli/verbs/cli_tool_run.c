@@ -53,14 +53,10 @@ static bool read_args(const char *given, struct buf *out)
         cli_error("--args: larger than %zu MiB", ARGS_LIMIT >> 20);
         return false;
     }
-    if (json_read(out->data, out->len, JSON_READ_VALUES, &doc, &err) < 0) {
-        cli_error("--args: %s", err.message);
-        return false;
-    }
-    if (json_root(doc)->type != JSON_OBJECT) {
-        cli_error("--args: must be a JSON object, such as {\"city\": \"Oslo\"}");
-        return false;
-    }
+    if (json_read(out->data, out->len, JSON_READ_VALUES, &doc, &err) < 0)
+        return cli_error("--args: %s", err.message), false;
+    if (json_root(doc)->type != JSON_OBJECT)
+        return cli_error("--args: must be a JSON object, such as {\"city\": \"Oslo\"}"), false;
     return true;
 }
 
@@ -118,14 +114,10 @@ static bool make_request(const char *word, const struct tool_run_options *option
         json_key_bool(&json, "strict", true);
     int r = put_common(&json, options, &args, &err);
     json_end(&json);
-    if (r < 0) {
-        cli_error("%s", err.message);
-        return false;
-    }
-    if (json_finish(&json) < 0) {
-        cli_error("%s: is not UTF-8, or too large", word);
-        return false;
-    }
+    if (r < 0)
+        return cli_error("%s", err.message), false;
+    if (json_finish(&json) < 0)
+        return cli_error("%s: is not UTF-8, or too large", word), false;
     return file ? service_target(target, "/v1/tools/run") : service_target(target, "/v1/tools/%s/run", word);
 }
 

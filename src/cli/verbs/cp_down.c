@@ -83,10 +83,8 @@ static bool find_place(const struct cp *cp, char *out, size_t size)
     const char *name = inside ? cp_base(cp->path, base, sizeof(base)) : "";
     const char *slash = *name == '\0' || cp->local[len - 1] == '/' ? "" : "/";
 
-    if (str_format(out, size, "%s%s%s", cp->local, slash, name) < 0) {
-        cli_error("%s: too long", cp->local);
-        return false;
-    }
+    if (str_format(out, size, "%s%s%s", cp->local, slash, name) < 0)
+        return cli_error("%s: too long", cp->local), false;
     return true;
 }
 

@@ -105,8 +105,7 @@ static bool put_value(struct buf *body, const char *name, const struct env_optio
     json_end(&json);
     if (json_finish(&json) == 0)
         return true;
-    cli_error("%s: the value is not UTF-8 text", name);
-    return false;
+    return cli_error("%s: the value is not UTF-8 text", name), false;
 }
 
 static int send_value(const char *name, const struct env_options *options, const struct secret_value *value)
@@ -198,8 +197,7 @@ static bool remove_one(struct client *client, const struct env_options *options,
         if (str_eq(get_text(one, "key", ""), name))
             return service_target(&target, "/v1/sandbox-config/environment-variable/%s", get_text(one, "id", "")) &&
                    service_ask(client, "DELETE", &target, NULL, NULL);
-    cli_error("no variable \"%s\"", name);
-    return false;
+    return cli_error("no variable \"%s\"", name), false;
 }
 
 static int remove_variables(int argc, char **argv)

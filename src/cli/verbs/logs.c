@@ -201,10 +201,8 @@ static bool fork_follower(const char *sandbox, uint32_t number)
 {
     pid_t parent = getpid(), pid = fork();
 
-    if (pid < 0) {
-        cli_error("fork: %s", strerror(errno));
-        return false;
-    }
+    if (pid < 0)
+        return cli_error("fork: %s", strerror(errno)), false;
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)

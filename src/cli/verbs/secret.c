@@ -137,10 +137,8 @@ static bool put_broker(struct json *json, const char *rule)
             for (size_t i = 0; !is_host && pass == 1 && i < ARRAY_SIZE(rule_keys); i++) {
                 if (strlen(rule_keys[i]) != key_len || memcmp(at, rule_keys[i], key_len) != 0)
                     continue;
-                if (seen & 1u << i) {
-                    cli_error("--broker: %s is there twice", rule_keys[i]);
-                    return false;
-                }
+                if (seen & 1u << i)
+                    return cli_error("--broker: %s is there twice", rule_keys[i]), false;
                 seen |= 1u << i;
                 json_key(json, rule_keys[i]);
                 json_string_n(json, text, text_len);

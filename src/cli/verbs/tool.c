@@ -110,8 +110,7 @@ static bool find_tool(struct client *client, const char *word, struct json_doc *
         return false;
     if (json_root(*ret)->count == 1)
         return true;
-    cli_error("no tool \"%s\"", word);
-    return false;
+    return cli_error("no tool \"%s\"", word), false;
 }
 
 static const struct json_value *the_tool(const struct json_doc *doc)
@@ -148,17 +147,13 @@ static bool make_tool(const char *file, const struct tool_options *options, stru
     struct brig_err err;
     const char *language = tool_language_of(file);
 
-    if (language && !str_eq(language, "python") && !options->schema) {
-        cli_error("%s: what a tool in %s takes must be said: --schema FILE", file, language);
-        return false;
-    }
+    if (language && !str_eq(language, "python") && !options->schema)
+        return cli_error("%s: what a tool in %s takes must be said: --schema FILE", file, language), false;
     if (!language || !service_read_file(file, &source) ||
         (options->schema && !service_read_file(options->schema, &schema)))
         return false;
-    if (options->schema && json_read(schema.data ? schema.data : "", schema.len, JSON_READ_VALUES, &doc, &err) < 0) {
-        cli_error("%s: %s", options->schema, err.message);
-        return false;
-    }
+    if (options->schema && json_read(schema.data ? schema.data : "", schema.len, JSON_READ_VALUES, &doc, &err) < 0)
+        return cli_error("%s: %s", options->schema, err.message), false;
     json_object(&json);
     json_key(&json, "source_code"), json_string_n(&json, source.data ? source.data : "", source.len);
     json_key_string(&json, "source_type", language);
@@ -183,8 +178,7 @@ static bool make_tool(const char *file, const struct tool_options *options, stru
     json_end(&json);
     if (json_finish(&json) == 0)
         return true;
-    cli_error("%s: is not UTF-8, or too large", file);
-    return false;
+    return cli_error("%s: is not UTF-8, or too large", file), false;
 }
 
 static int add(int argc, char **argv)

@@ -62,8 +62,7 @@ static bool make_dir(struct tool_service *service)
             (void)!rmdir(service->dir);
         }
     service->dir[0] = '\0';
-    cli_error("a directory for the service of this command: %s", strerror(errno));
-    return false;
+    return cli_error("a directory for the service of this command: %s", strerror(errno)), false;
 }
 
 /* ---- the service ------------------------------------------------------------------------------------ */
@@ -211,8 +210,7 @@ bool tool_service_attach(struct tool_service *ret)
 
     if (open_daemon(ret, &err))
         return true;
-    cli_error("%s", err.message);
-    return false;
+    return cli_error("%s", err.message), false;
 }
 
 int tool_service_signal(struct tool_service *service)
@@ -229,10 +227,8 @@ bool tool_service_open(struct tool_service *ret)
 
     if (open_daemon(ret, &err))
         return true;
-    if (client_is_remote() || err.code != BRIG_E_GONE || err.errnum == EACCES) {
-        cli_error("%s", err.message);
-        return false;
-    }
+    if (client_is_remote() || err.code != BRIG_E_GONE || err.errnum == EACCES)
+        return cli_error("%s", err.message), false;
     ret->signals = service_signals(); /* before there is anything that a signal could leave behind */
     if (!make_dir(ret))
         return false;
