@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cli.h: what the verbs of the command share: the verb's entry, the exit statuses, and printing. A verb is one file: a
- * purpose comment, its cli_verb entry, then the code.
+ * purpose comment, the code, and at the end its cli_verb entry.
  */
 #ifndef BRIG_CLI_CLI_H
 #define BRIG_CLI_CLI_H
@@ -14,11 +14,19 @@
 #define CLI_FAILED 125  /* brig's own failure, or a refusal */
 #define CLI_SIGPIPE 141 /* Nobody reads what the program prints; a shell reports a death by SIGPIPE so. */
 
+struct listing;
+struct removal;
+
+/* A verb, or a verb of a verb, such as `ls` of `brig key ls`. It has one of main, list, remove and subs. */
 struct cli_verb {
-    const char *name;
-    const char *summary;
+    const char *name, *summary;
     int (*main)(int argc, char **argv); /* argv[0] is the verb. Returns the exit status. */
+    const struct listing *list;         /* It shows this list. */
+    const struct removal *remove;       /* It deletes what its words name. */
+    const struct cli_verb *subs;
+    size_t n_subs;
 };
+#define CLI_SUBS(rows) .subs = (rows), .n_subs = ARRAY_SIZE(rows)
 
 extern const struct cli_verb cli_verb_run;
 extern const struct cli_verb cli_verb_doctor;
@@ -36,13 +44,6 @@ extern const struct cli_verb cli_verb_version;
 CLI_SERVICE_VERBS(CLI_DECLARE)
 const struct cli_verb *cli_verb_at(size_t index); /* Lists all verbs; NULL at the end. */
 int cli_config_reload(int argc, char **argv);     /* argv[0] is "reload" */
-
-/* A verb that has verbs of its own. */
-struct cli_sub {
-    const char *name, *summary;
-    int (*main)(int argc, char **argv);
-};
-int cli_sub_main(const char *verb, const struct cli_sub *subs, size_t n, int argc, char **argv);
 
 /* Prints one line on stderr, "brig: ...", with one write(2). Control bytes are escaped. Returns CLI_FAILED. */
 int cli_error(const char *format, ...) PRINTF_LIKE(1, 2);

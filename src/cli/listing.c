@@ -180,7 +180,7 @@ static int ask_pages(struct print *print, struct client *client, const struct bu
         return cli_error("out of memory");
     while (more) {
         AUTO_DOC struct json_doc *doc = NULL;
-        if (!service_ask(client, "GET", &page, NULL, &doc))
+        if (!service_ask(client, page.data, &doc))
             return CLI_FAILED;
         int status = print_page(print, json_root(doc));
         if (status != 0)
@@ -232,12 +232,20 @@ int listing_main(const struct listing *listing, int argc, char **argv)
     return listing_show(listing, &target, &options);
 }
 
-int listing_delete_main(const struct flag_table *table, const char *what, const char *format, int argc, char **argv)
+int listing_remove(const struct removal *removal, int argc, char **argv)
 {
     struct listing_options options = {0};
-    int rest, status;
+    AUTO_CLIENT struct client *client = NULL;
+    int rest, status = 0;
 
-    if (!service_parse(table, argc, argv, &options, 1, -1, what, &rest, &status))
+    if (!service_parse(&removal->words, argc, argv, &options, 1, -1, removal->word, &rest, &status))
         return status;
-    return service_delete_each(format, argv + rest, options.quiet);
+    if (!service_open(&client))
+        return CLI_FAILED;
+    for (; rest < argc; rest++)
+        if (!service_call(client, "DELETE", NULL, NULL, removal->path, argv[rest]))
+            status = CLI_FAILED;
+        else if (!options.quiet && service_say("%s", argv[rest]) != 0)
+            return CLI_FAILED;
+    return status;
 }

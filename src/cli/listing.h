@@ -56,7 +56,7 @@ struct listing_options {
 
 /* -q and -o for a struct listing_options. */
 extern const struct flag listing_names[2], listing_ids[2];
-/* Runs a verb that is only a listing. Returns the exit status. */
+/* Runs a verb that is only a listing; so does .list of a struct cli_verb. Returns the exit status. */
 int listing_main(const struct listing *listing, int argc, char **argv);
 /* The same for a verb that made its own target. */
 int listing_show(const struct listing *listing, const struct buf *target, const struct listing_options *options);
@@ -64,8 +64,13 @@ int listing_show(const struct listing *listing, const struct buf *target, const 
 int listing_ask(const struct listing *listing, struct client *client, const struct buf *target,
                 const struct listing_options *options);
 
-/* Runs a verb that is one DELETE per word. */
+/* A verb that is one DELETE per word, and prints those that are deleted. */
+struct removal {
+    struct flag_table words; /* Its flags fill in a struct listing_options. */
+    const char *word;        /* What a word is. */
+    const char *path;        /* As client_target() takes it, with one %s. */
+};
 extern const struct flag listing_rm[1];
-int listing_delete_main(const struct flag_table *table, const char *what, const char *format, int argc, char **argv);
+int listing_remove(const struct removal *removal, int argc, char **argv);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/listing.h"
 #include "cli/suggest.h"
 
 #define ENTRY(verb) &cli_verb_##verb,
@@ -38,34 +39,42 @@ static int help(int status)
     return status;
 }
 
-static int sub_help(const char *verb, const struct cli_sub *subs, size_t n)
+static int sub_help(const struct cli_verb *verb)
 {
     struct buf out = BUF_INIT(16 << 10);
-    int r = buf_printf(&out, "usage: brig %s VERB [flags] [ARGS]\n\n", verb);
-    for (size_t i = 0; r == 0 && i < n; i++)
-        r = buf_printf(&out, "  %-10s %s\n", subs[i].name, subs[i].summary);
+    int r = buf_printf(&out, "usage: brig %s VERB [flags] [ARGS]\n\n", verb->name);
+    for (size_t i = 0; r == 0 && i < verb->n_subs; i++)
+        r = buf_printf(&out, "  %-10s %s\n", verb->subs[i].name, verb->subs[i].summary);
     if (r == 0)
-        r = buf_printf(&out, "\n`brig %s VERB --help` lists the flags.\n", verb);
+        r = buf_printf(&out, "\n`brig %s VERB --help` lists the flags.\n", verb->name);
     int status = r < 0 ? cli_error("help: %s", strerror(-r)) : cli_print(&out, 0);
     buf_done(&out);
     return status;
 }
 
-int cli_sub_main(const char *verb, const struct cli_sub *subs, size_t n, int argc, char **argv)
+static int run_verb(const struct cli_verb *verb, int argc, char **argv)
 {
-    if (argc < 2)
-        return cli_error("%s: no verb given; brig %s --help lists them", verb, verb);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(argv[1], subs[i].name) == 0)
-            return subs[i].main(argc - 1, argv + 1);
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
-        return sub_help(verb, subs, n);
+    const char *name = verb->name, *word = argc > 1 ? argv[1] : NULL;
     struct suggestion near = {0};
-    for (size_t i = 0; i < n; i++)
-        suggest_try(&near, argv[1], strlen(argv[1]), subs[i].name);
+
+    if (verb->list)
+        return listing_main(verb->list, argc, argv);
+    if (verb->remove)
+        return listing_remove(verb->remove, argc, argv);
+    if (!verb->subs)
+        return verb->main(argc, argv);
+    if (!word)
+        return cli_error("%s: no verb given; brig %s --help lists them", name, name);
+    for (size_t i = 0; i < verb->n_subs; i++) {
+        if (strcmp(word, verb->subs[i].name) == 0)
+            return run_verb(&verb->subs[i], argc - 1, argv + 1);
+        suggest_try(&near, word, strlen(word), verb->subs[i].name);
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        return sub_help(verb);
     if (near.word)
-        return cli_error("%s %s: no such verb; did you mean `brig %s %s`?", verb, argv[1], verb, near.word);
-    return cli_error("%s %s: no such verb; brig %s --help lists them", verb, argv[1], verb);
+        return cli_error("%s %s: no such verb; did you mean `brig %s %s`?", name, word, name, near.word);
+    return cli_error("%s %s: no such verb; brig %s --help lists them", name, word, name);
 }
 
 /* A descriptor 0, 1 or 2 that is closed would become the next thing that we open, and the program's output
@@ -96,7 +105,7 @@ static int help_of(char *word, char *sub)
 
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
         if (strcmp(word, verbs[i]->name) == 0)
-            return verbs[i]->main(sub ? 3 : 2, argv);
+            return run_verb(verbs[i], sub ? 3 : 2, argv);
     return no_such_verb(word);
 }
 
@@ -110,7 +119,7 @@ int main(int argc, char **argv)
         return cli_config_reload(argc - 2, argv + 2);
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
         if (strcmp(argv[1], verbs[i]->name) == 0)
-            return verbs[i]->main(argc - 1, argv + 1);
+            return run_verb(verbs[i], argc - 1, argv + 1);
     if (argc > 2 && strcmp(argv[1], "help") == 0)
         return help_of(argv[2], argc > 3 ? argv[3] : NULL);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)

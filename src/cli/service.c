@@ -110,29 +110,68 @@ bool service_open(struct client **ret)
     return cli_error("%s", err.message), false;
 }
 
-int service_try(struct client *client, const char *method, const struct buf *target, const struct buf *body,
-                struct json_doc **ret, struct brig_err *err)
+static int send_to(struct client *client, const char *method, const char *target, const struct buf *body,
+                   struct json_doc **ret, struct brig_err *err)
 {
     const struct client_request request = {
-        .method = method,
-        .target = target->data,
-        .body = body ? body->data : NULL,
-        .body_len = body ? body->len : 0,
-    };
+        .method = method, .target = target, .body = body ? body->data : NULL, .body_len = body ? body->len : 0};
 
     return ret ? client_json(client, &request, ret, err) : client_call(client, &request, err);
 }
 
-bool service_ask(struct client *client, const char *method, const struct buf *target, const struct buf *body,
-                 struct json_doc **ret)
+/* The target is made of format and args. */
+static int send_made(struct client *client, const char *method, const struct buf *body, struct json_doc **ret,
+                     struct brig_err *err, const char *format, va_list args)
 {
-    struct brig_err err = {0};
+    AUTO_BUF struct buf target = BUF_INIT(64 << 10);
 
-    if (service_try(client, method, target, body, ret, &err) < 0)
-        return cli_error("%s", err.message), false;
+    if (client_target_args(&target, format, args) < 0)
+        return err_nomem(err);
+    return send_to(client, method, target.data, body, ret, err);
+}
+
+int service_try(struct client *client, const char *method, const struct buf *body, struct json_doc **ret,
+                struct brig_err *err, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    int r = send_made(client, method, body, ret, err, format, args);
+    va_end(args);
+    return r;
+}
+
+static bool is_answer(const struct client *client, int r, struct json_doc **ret, const struct brig_err *err)
+{
+    if (r < 0)
+        return cli_error("%s", err->message), false;
     if (ret && !*ret)
         return cli_error("%s: an empty answer", client_where(client)), false;
     return true;
+}
+
+bool service_ask(struct client *client, const char *target, struct json_doc **ret)
+{
+    struct brig_err err = {0};
+    int r = send_to(client, "GET", target, NULL, ret, &err);
+
+    return is_answer(client, r, ret, &err);
+}
+
+bool service_call(struct client *client, const char *method, const struct buf *body, struct json_doc **ret,
+                  const char *format, ...)
+{
+    AUTO_CLIENT struct client *own = NULL;
+    struct brig_err err = {0};
+    va_list args;
+
+    if (!client && !service_open(&own))
+        return false;
+    client = client ? client : own;
+    va_start(args, format);
+    int r = send_made(client, method, body, ret, &err, format, args);
+    va_end(args);
+    return is_answer(client, r, ret, &err);
 }
 
 static bool same_name(const char *a, const char *b)
@@ -301,23 +340,6 @@ int service_print_value(const struct json_value *value)
 int service_print_json(const struct json_doc *doc)
 {
     return service_print_value(json_root(doc));
-}
-
-int service_delete_each(const char *format, char *const *words, bool quiet)
-{
-    AUTO_CLIENT struct client *client = NULL;
-    int status = 0;
-
-    if (!service_open(&client))
-        return CLI_FAILED;
-    for (; *words; words++) {
-        AUTO_BUF struct buf target = BUF_INIT(4096);
-        if (!service_target(&target, format, *words) || !service_ask(client, "DELETE", &target, NULL, NULL))
-            status = CLI_FAILED;
-        else if (!quiet && service_say("%s", *words) != 0)
-            return CLI_FAILED;
-    }
-    return status;
 }
 
 /* ---- files ---------------------------------------------------------------------------------------- */

@@ -53,22 +53,21 @@ bool service_parse(const struct flag_table *table, int argc, char **argv, void *
 void service_doc_free(struct json_doc **doc);
 void service_client_close(struct client **client);
 
-/* service_open() and service_ask() print what is wrong. They return true if it is done. */
+/* These three print what is wrong. They return true if it is done. */
 bool service_open(struct client **ret);
-/* body and ret may be NULL; without ret the answer stays in client_reply(). target is what client_target() made. */
-bool service_ask(struct client *client, const char *method, const struct buf *target, const struct buf *body,
-                 struct json_doc **ret);
-/* Like service_ask() without a message, for callers that have their own. */
-int service_try(struct client *client, const char *method, const struct buf *target, const struct buf *body,
-                struct json_doc **ret, struct brig_err *err) MUST_CHECK;
+/*
+ * Sends one request. format and what follows are those of client_target(). client is NULL for a connection of its own;
+ * body and ret may be NULL, and without ret the answer stays in client_reply().
+ */
+bool service_call(struct client *client, const char *method, const struct buf *body, struct json_doc **ret,
+                  const char *format, ...);
+/* Sends a GET to a target that client_target() made. */
+bool service_ask(struct client *client, const char *target, struct json_doc **ret);
+/* Like service_call() without a message, for callers that have their own. */
+int service_try(struct client *client, const char *method, const struct buf *body, struct json_doc **ret,
+                struct brig_err *err, const char *format, ...) MUST_CHECK;
 /* Makes a target in a buffer that buf_done() frees; data is NULL when memory is short (a line was printed). */
 #define service_target(buf, ...) (client_target(buf, __VA_ARGS__) == 0 || (cli_error("out of memory"), false))
-
-/*
- * Sends a DELETE for each word (NULL at the end) and prints those that are deleted. format is that of client_target()
- * with one %s. Returns the exit status.
- */
-int service_delete_each(const char *format, char *const *words, bool quiet);
 
 /*
  * Writes K=V words as an object, a member of a body; the last of a name wins. A word that is not UTF-8 is -EILSEQ with

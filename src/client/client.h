@@ -15,6 +15,7 @@
 #define BRIG_CLIENT_CLIENT_H
 
 #include <brig.h>
+#include <stdarg.h>
 #include <sys/types.h>
 
 #include "base/buf.h"
@@ -92,6 +93,7 @@ const char *client_error_code(const struct client *client); /* "not-found", ...;
  * %% is a %; nothing else is understood.
  */
 int client_target(struct buf *out, const char *format, ...) MUST_CHECK;
+int client_target_args(struct buf *out, const char *format, va_list args) MUST_CHECK;
 
 /* Finds libexec/brig as the engine does. */
 int client_find_libexec(char *out, size_t size, struct brig_err *err) MUST_CHECK;

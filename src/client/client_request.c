@@ -159,12 +159,10 @@ int request_send(struct client *client, const struct client_request *request, st
 
 /* ---- targets -------------------------------------------------------------------------------------- */
 
-int client_target(struct buf *out, const char *format, ...)
+int client_target_args(struct buf *out, const char *format, va_list args)
 {
-    va_list args;
     int r = 0;
 
-    va_start(args, format);
     while (r == 0 && *format != '\0') {
         size_t plain = strcspn(format, "%");
         r = buf_append(out, format, plain);
@@ -181,6 +179,15 @@ int client_target(struct buf *out, const char *format, ...)
         }
         format += 2;
     }
+    return r;
+}
+
+int client_target(struct buf *out, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    int r = client_target_args(out, format, args);
     va_end(args);
     return r;
 }

@@ -13,7 +13,7 @@ MAN = ROOT / "docs/man"
 CLI = ROOT / "src/cli"
 FLAG = re.compile(
     r'\{"([a-z][a-z-]*)", (?:NULL|"[^"]*"),\s+"[^"]* [^"]*"|\{\.name = "([a-z-]+)",\s*\.(?:value|help|letter|apply)')
-VERB = re.compile(r'\.name = "([a-z]+)",\s*\.summary')
+VERB = re.compile(r'cli_verb cli_verb_\w+ =\s*\{\s*"([a-z]+)",')
 # of several verbs in one file; of verbs whose flags stand in another file
 SHARED = {"lifecycle": ["pause", "resume", "stop", "rm"], "run_flags": ["run"], "approve": ["approve", "deny"],
           "cli_tool_run": ["tool"]}

@@ -13,14 +13,6 @@
 #include "cli/flags.h"
 #include "codec/json/json.h"
 
-static int bench_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_bench = {
-    .name = "bench",
-    .summary = "measure sandboxes on this machine, against their peers",
-    .main = bench_main,
-};
-
 static const struct flag bench_flags[] = {
     {"runs", "N", "runs of each (default 200)", flag_set_count, offsetof(struct bench, runs), 0},
     {"only", "GROUP", "standalone, library, burst, python, memory or throughput", flag_set_text,
@@ -176,3 +168,6 @@ static int bench_main(int argc, char **argv)
     measure(&bench);
     return report(&bench);
 }
+
+const struct cli_verb cli_verb_bench = {"bench", "measure sandboxes on this machine, against their peers",
+                                        .main = bench_main};

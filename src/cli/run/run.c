@@ -9,14 +9,6 @@
 #include "cli/cli.h"
 #include "cli/run/run.h"
 
-static int run_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_run = {
-    .name = "run",
-    .summary = "run a program in a sandbox of its own",
-    .main = run_main,
-};
-
 static int deliver(const struct run_options *options, const struct brig_receipt *receipt, struct brig_err *err)
 {
     AUTO_FREE char *json = NULL;
@@ -106,3 +98,5 @@ static int run_main(int argc, char **argv)
     run_options_done(&options);
     return status;
 }
+
+const struct cli_verb cli_verb_run = {"run", "run a program in a sandbox of its own", .main = run_main};

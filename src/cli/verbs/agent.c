@@ -8,14 +8,6 @@
 #include "base/str.h"
 #include "cli/listing.h"
 
-static int agent_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_agent = {
-    .name = "agent",
-    .summary = "agents: add, ls, show, rm, attach, detach",
-    .main = agent_main,
-};
-
 struct agent_options {
     const char *state;
     bool json, quiet;
@@ -36,8 +28,11 @@ static const struct flag_table show_table = {.usage = "brig agent show ID",
                                              .purpose = "Prints an agent, without values of its variables.",
                                              .flags = NULL,
                                              .n_flags = 0};
-static const struct flag_table rm_table = {
-    .usage = "brig agent rm [-q] ID...", .purpose = "Removes agents.", FLAGS(listing_rm)};
+static const struct removal removal = {
+    .words = {"brig agent rm [-q] ID...", "Removes agents.", FLAGS(listing_rm)},
+    .word = "agent",
+    .path = "/v1/agents/%s",
+};
 static const struct flag_table attach_table = {.usage = "brig agent attach|detach AGENT-ID TOOL",
                                                .purpose = "Gives an agent a tool (its name or id), or takes it away.",
                                                .flags = NULL,
@@ -67,15 +62,13 @@ static bool make_agent(const char *name, const struct agent_options *options, st
 static int add(int argc, char **argv)
 {
     struct agent_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(64), body = BUF_INIT(8u << 20);
+    AUTO_BUF struct buf body = BUF_INIT(8u << 20);
     AUTO_DOC struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&add_table, argc, argv, &options, 1, 1, "NAME", &rest, &status))
         return status;
-    if (!make_agent(argv[rest], &options, &body) || !service_open(&client) || !service_target(&target, "/v1/agents/") ||
-        !service_ask(client, "POST", &target, &body, &doc))
+    if (!make_agent(argv[rest], &options, &body) || !service_call(NULL, "POST", &body, &doc, "/v1/agents/"))
         return CLI_FAILED;
     return options.json ? service_print_json(doc) : service_say("%s", get_text(json_root(doc), "id", ""));
 }
@@ -86,41 +79,24 @@ static const struct listing agents = {
     .columns = {COLUMN("ID", "id"), COLUMN("*NAME", "name"), COLUMN(">TOOLS", "tools", .kind = COLUMN_COUNT)},
 };
 
-static int list(int argc, char **argv)
-{
-    return listing_main(&agents, argc, argv);
-}
-
 static int show(int argc, char **argv)
 {
     struct agent_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "agent", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/agents/%s", argv[rest]) ||
-        !service_ask(client, "GET", &target, NULL, &doc))
-        return CLI_FAILED;
-    return service_print_json(doc);
-}
-
-static int remove_agents(int argc, char **argv)
-{
-    return listing_delete_main(&rm_table, "agent", "/v1/agents/%s", argc, argv);
+    return service_call(NULL, "GET", NULL, &doc, "/v1/agents/%s", argv[rest]) ? service_print_json(doc) : CLI_FAILED;
 }
 
 /* The route takes ids only; people know names. */
 static bool tool_id(struct client *client, const char *word, struct json_doc **ret, const char **ret_id)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
-
     *ret_id = word;
     if (str_starts(word, "tool-"))
         return true;
-    if (!service_target(&target, "/v1/tools/?name=%s&limit=1", word) || !service_ask(client, "GET", &target, NULL, ret))
+    if (!service_call(client, "GET", NULL, ret, "/v1/tools/?name=%s&limit=1", word))
         return false;
     *ret_id = get_text(json_root(*ret)->first, "id", "");
     if (**ret_id)
@@ -128,32 +104,27 @@ static bool tool_id(struct client *client, const char *word, struct json_doc **r
     return cli_error("no tool \"%s\"", word), false;
 }
 
+/* And detach: the verb is also the word in the path. */
 static int attach(int argc, char **argv)
 {
     struct agent_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL, *found = NULL;
-    bool on = str_eq(argv[0], "attach");
     const char *tool;
     int rest, status;
 
     if (!service_parse(&attach_table, argc, argv, &options, 2, 2, "AGENT-ID and TOOL", &rest, &status))
         return status;
     if (!service_open(&client) || !tool_id(client, argv[rest + 1], &found, &tool) ||
-        !service_target(&target, on ? "/v1/agents/%s/tools/attach/%s" : "/v1/agents/%s/tools/detach/%s", argv[rest],
-                        tool) ||
-        !service_ask(client, "PATCH", &target, NULL, &doc))
+        !service_call(client, "PATCH", NULL, &doc, "/v1/agents/%s/tools/%s/%s", argv[rest], argv[0], tool))
         return CLI_FAILED;
     return service_say("%s", argv[rest]);
 }
 
-static int agent_main(int argc, char **argv)
-{
-    static const struct cli_sub subs[] = {
-        {"add", "make an agent", add},        {"ls", "list agents", list},
-        {"show", "print an agent", show},     {"rm", "remove agents", remove_agents},
-        {"attach", "give it a tool", attach}, {"detach", "take a tool away", attach},
-    };
-    return cli_sub_main("agent", subs, ARRAY_SIZE(subs), argc, argv);
-}
+static const struct cli_verb subs[] = {
+    {"add", "make an agent", .main = add},        {"ls", "list agents", .list = &agents},
+    {"show", "print an agent", .main = show},     {"rm", "remove agents", .remove = &removal},
+    {"attach", "give it a tool", .main = attach}, {"detach", "take a tool away", .main = attach},
+};
+
+const struct cli_verb cli_verb_agent = {"agent", "agents: add, ls, show, rm, attach, detach", CLI_SUBS(subs)};

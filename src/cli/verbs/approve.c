@@ -3,12 +3,6 @@
 #include "base/str.h"
 #include "cli/listing.h"
 
-static int decide_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_approve = {
-    .name = "approve", .summary = "let waiting runs go on; without an id: list them", .main = decide_main};
-const struct cli_verb cli_verb_deny = {.name = "deny", .summary = "refuse waiting runs", .main = decide_main};
-
 struct decide_options {
     const char *reason;
     struct listing_options list;
@@ -56,12 +50,13 @@ static int decide_main(int argc, char **argv)
         return cli_error("--reason: is not UTF-8, or too long");
     if (!service_open(&client))
         return CLI_FAILED;
-    for (status = 0; rest < argc; rest++) {
-        target.len = 0;
-        if (!service_target(&target, yes ? "/v1/approvals/%s/approve" : "/v1/approvals/%s/deny", argv[rest]) ||
-            !service_ask(client, "POST", &target, &body, NULL) ||
+    for (status = 0; rest < argc; rest++)
+        if (!service_call(client, "POST", &body, NULL, "/v1/approvals/%s/%s", argv[rest], argv[0]) ||
             (!options.list.quiet && service_say("%s", argv[rest]) != 0))
             status = CLI_FAILED;
-    }
     return status;
 }
+
+const struct cli_verb cli_verb_approve = {"approve", "let waiting runs go on; without an id: list them",
+                                          .main = decide_main};
+const struct cli_verb cli_verb_deny = {"deny", "refuse waiting runs", .main = decide_main};

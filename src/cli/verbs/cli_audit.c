@@ -9,14 +9,6 @@
 #include "cli/cli.h"
 #include "client/client.h"
 
-static int audit_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_audit = {
-    .name = "audit",
-    .summary = "the audit log: tail, show, verify, export",
-    .main = audit_main,
-};
-
 static int audit_main(int argc, char **argv)
 {
     char directory[PATH_MAX], path[PATH_MAX + 16], name[] = "brigd";
@@ -36,3 +28,5 @@ static int audit_main(int argc, char **argv)
     free(words);
     return cli_error("%s: %s", path, strerror(why));
 }
+
+const struct cli_verb cli_verb_audit = {"audit", "the audit log: tail, show, verify, export", .main = audit_main};

@@ -11,14 +11,6 @@
 #include "config/config.h"
 #include "supervisor/supervisor.h"
 
-static int config_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_config = {
-    .name = "config",
-    .summary = "check, show and reload the configuration",
-    .main = config_main,
-};
-
 enum { CONFIG_OK = 0, CONFIG_WRONG = 1 };
 
 struct config_options {
@@ -277,3 +269,5 @@ static int config_main(int argc, char **argv)
             return run_action(&actions[i], argc - 1, argv + 1);
     return cli_error("config %s: must be check, show, sample or reload", argv[1]);
 }
+
+const struct cli_verb cli_verb_config = {"config", "check, show and reload the configuration", .main = config_main};

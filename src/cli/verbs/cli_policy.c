@@ -14,14 +14,6 @@
 #define FILE_LIMIT ((size_t)256 << 10) /* as the daemon takes it */
 #define EXIT_DENIED 1
 
-static int policy_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_policy = {
-    .name = "policy",
-    .summary = "network policies: set, ls, show, rm, check",
-    .main = policy_main,
-};
-
 struct policy_options {
     const char *method, *path, *protocol, *address;
     bool json, quiet;
@@ -58,10 +50,11 @@ static const struct flag_table show_table = {
     .purpose = "Prints a policy, or a preset, with everything written out: what `brig policy set` takes.",
     FLAGS(show_flags),
 };
-static const struct flag_table rm_table = {
-    .usage = "brig policy rm [-q] NAME...",
-    .purpose = "Removes policies. Sandboxes that run with one keep what it said last.",
-    FLAGS(listing_rm),
+static const struct removal removal = {
+    .words = {"brig policy rm [-q] NAME...", "Removes policies. Sandboxes that run with one keep what it said last.",
+              FLAGS(listing_rm)},
+    .word = "policy",
+    .path = "/v1/policies/%s",
 };
 static const struct flag_table check_table = {
     .usage = "brig policy check NAME|FILE|- HOST[:PORT] [flags]",
@@ -93,15 +86,14 @@ static bool is_json(const char *path, const struct buf *text)
 static int set(int argc, char **argv)
 {
     struct policy_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(FILE_LIMIT + 65536);
+    AUTO_BUF struct buf body = BUF_INIT(FILE_LIMIT + 65536);
     AUTO_DOC struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&set_table, argc, argv, &options, 2, 2, "NAME FILE", &rest, &status))
         return status;
-    if (!service_read_file(argv[rest + 1], &body) || !is_json(argv[rest + 1], &body) || !service_open(&client) ||
-        !service_target(&target, "/v1/policies/%s", argv[rest]) || !service_ask(client, "PUT", &target, &body, &doc))
+    if (!service_read_file(argv[rest + 1], &body) || !is_json(argv[rest + 1], &body) ||
+        !service_call(NULL, "PUT", &body, &doc, "/v1/policies/%s", argv[rest]))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -118,23 +110,16 @@ static const struct listing policies = {
                 COLUMN(">AGE", "created_at", .kind = COLUMN_AGE), COLUMN(">CHANGED", "updated_at", .kind = COLUMN_AGE)},
 };
 
-static int list(int argc, char **argv)
-{
-    return listing_main(&policies, argc, argv);
-}
-
 static int show(int argc, char **argv)
 {
     struct policy_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096), out = BUF_INIT(64u << 20);
+    AUTO_BUF struct buf out = BUF_INIT(64u << 20);
     AUTO_DOC struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "policy", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/policies/%s", argv[rest]) ||
-        !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_call(NULL, "GET", NULL, &doc, "/v1/policies/%s", argv[rest]))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -142,11 +127,6 @@ static int show(int argc, char **argv)
     if (!policy || json_print(policy, &out) < 0 || buf_append_str(&out, "\n") < 0)
         return cli_error("out of memory");
     return cli_print(&out, 0);
-}
-
-static int remove_policies(int argc, char **argv)
-{
-    return listing_delete_main(&rm_table, "policy", "/v1/policies/%s", argc, argv);
 }
 
 /* ---- check -------------------------------------------------------------------------------------------- */
@@ -215,8 +195,7 @@ static bool put_question(struct buf *body, const char *what, const char *host, u
 static int check(int argc, char **argv)
 {
     struct policy_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(1u << 20);
+    AUTO_BUF struct buf body = BUF_INIT(1u << 20);
     AUTO_DOC struct json_doc *doc = NULL;
     char host[512];
     uint32_t port;
@@ -226,8 +205,8 @@ static int check(int argc, char **argv)
         return status;
     if (!split_host(argv[rest + 1], host, sizeof host, &port))
         return cli_error("%s: must be HOST or HOST:PORT", argv[rest + 1]);
-    if (!put_question(&body, argv[rest], host, port, &options) || !service_open(&client) ||
-        !service_target(&target, "/v1/policies/check") || !service_ask(client, "POST", &target, &body, &doc))
+    if (!put_question(&body, argv[rest], host, port, &options) ||
+        !service_call(NULL, "POST", &body, &doc, "/v1/policies/check"))
         return CLI_FAILED;
     bool allow = get_bool(json_root(doc), "allow");
     const char *note = get_text(json_root(doc), "note", "");
@@ -242,14 +221,12 @@ static int check(int argc, char **argv)
     return status == 0 && !allow ? EXIT_DENIED : status;
 }
 
-static int policy_main(int argc, char **argv)
-{
-    static const struct cli_sub subs[] = {
-        {"set", "make or replace a policy", set},
-        {"ls", "list policies", list},
-        {"show", "print a policy", show},
-        {"rm", "remove policies", remove_policies},
-        {"check", "say what a policy would say, and which rule decides", check},
-    };
-    return cli_sub_main("policy", subs, ARRAY_SIZE(subs), argc, argv);
-}
+static const struct cli_verb subs[] = {
+    {"set", "make or replace a policy", .main = set},
+    {"ls", "list policies", .list = &policies},
+    {"show", "print a policy", .main = show},
+    {"rm", "remove policies", .remove = &removal},
+    {"check", "say what a policy would say, and which rule decides", .main = check},
+};
+
+const struct cli_verb cli_verb_policy = {"policy", "network policies: set, ls, show, rm, check", CLI_SUBS(subs)};

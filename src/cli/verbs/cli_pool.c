@@ -3,10 +3,6 @@
 #include "base/str.h"
 #include "cli/listing.h"
 
-static int pool_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_pool = {.name = "pool", .summary = "warm interpreters: ls, prewarm", .main = pool_main};
-
 struct pool_options {
     const char *language;
     bool quiet;
@@ -37,16 +33,10 @@ static const struct listing pools = {
                 COLUMN(">MEMORY", "bytes", .kind = COLUMN_BYTES), COLUMN("*REQUIREMENTS", "requirements", .most = 12)},
 };
 
-static int list(int argc, char **argv)
-{
-    return listing_main(&pools, argc, argv);
-}
-
 static int prewarm(int argc, char **argv)
 {
     struct pool_options options = {.language = "python"};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(64), body = BUF_INIT(4096);
+    AUTO_BUF struct buf body = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL, *number = NULL;
     struct json json = JSON_INIT(&body);
     int rest, status;
@@ -62,15 +52,14 @@ static int prewarm(int argc, char **argv)
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("--lang: is not UTF-8");
-    if (!service_open(&client) || !service_target(&target, "/v1/pools/prewarm") ||
-        !service_ask(client, "POST", &target, &body, &doc))
+    if (!service_call(NULL, "POST", &body, &doc, "/v1/pools/prewarm"))
         return CLI_FAILED;
     return options.quiet ? 0 : service_say("%s", argv[rest]);
 }
 
-static int pool_main(int argc, char **argv)
-{
-    static const struct cli_sub subs[] = {{"ls", "list pools", list}, {"prewarm", "have interpreters ready", prewarm}};
+static const struct cli_verb subs[] = {
+    {"ls", "list pools", .list = &pools},
+    {"prewarm", "have interpreters ready", .main = prewarm},
+};
 
-    return cli_sub_main("pool", subs, ARRAY_SIZE(subs), argc, argv);
-}
+const struct cli_verb cli_verb_pool = {"pool", "warm interpreters: ls, prewarm", CLI_SUBS(subs)};

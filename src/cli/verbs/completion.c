@@ -8,14 +8,6 @@
 #include "cli/cli.h"
 #include "cli/flags.h"
 
-static int completion_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_completion = {
-    .name = "completion",
-    .summary = "completion for bash, zsh or fish",
-    .main = completion_main,
-};
-
 static const struct flag_table completion_table = {
     .usage = "brig completion bash|zsh|fish",
     .purpose = "Prints a script that completes verbs, flags and sandboxes.\n\n"
@@ -214,3 +206,5 @@ static int completion_main(int argc, char **argv)
     buf_done(&out);
     return status;
 }
+
+const struct cli_verb cli_verb_completion = {"completion", "completion for bash, zsh or fish", .main = completion_main};

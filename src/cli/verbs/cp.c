@@ -9,14 +9,6 @@
 #include <signal.h>
 #include <string.h>
 
-static int cp_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_cp = {
-    .name = "cp",
-    .summary = "copy files and trees into and out of a sandbox",
-    .main = cp_main,
-};
-
 struct cp_options {
     bool quiet, tar;
     uint64_t max;
@@ -50,19 +42,16 @@ static char *colon_of(char *word)
 
 bool cp_stat(const struct cp *cp, struct cp_entry *ret)
 {
-    AUTO_BUF struct buf target = BUF_INIT(64 << 10);
     AUTO_DOC struct json_doc *doc = NULL;
     struct brig_err err = {0};
 
     *ret = (struct cp_entry){.mode = 0644};
-    if (!service_target(&target, "/v1/sandboxes/%s/files/stat?path=%s&follow=1", cp->sandbox, cp->path))
-        return false;
-    if (service_try(cp->client, "GET", &target, NULL, &doc, &err) < 0) {
+    if (service_try(cp->client, "GET", NULL, &doc, &err, "/v1/sandboxes/%s/files/stat?path=%s&follow=1", cp->sandbox,
+                    cp->path) < 0) {
         /* Nothing there, as against no such sandbox. */
         if (client_status(cp->client) == 404 && strncmp(err.message, "Sandbox ", 8) != 0)
             return true;
-        cli_error("%s", err.message);
-        return false;
+        return cli_error("%s", err.message), false;
     }
     const struct json_value *entry = doc ? json_root(doc) : NULL;
     str_cut(ret->type, sizeof(ret->type), get_text(entry, "type", ""));
@@ -126,3 +115,5 @@ static int cp_main(int argc, char **argv)
     client_set_cancel(client, signals);
     return from_colon ? cp_down(&cp) : cp_up(&cp);
 }
+
+const struct cli_verb cli_verb_cp = {"cp", "copy files and trees into and out of a sandbox", .main = cp_main};

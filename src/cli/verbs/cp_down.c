@@ -151,13 +151,11 @@ static int receive_tree(const struct cp *cp)
 /* What a sandbox could have written, unless the user says otherwise: a file with holes may claim to be of any size. */
 static bool find_limit(struct cp *cp)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
 
     if (cp->max > 0)
         return true;
-    if (!service_target(&target, "/v1/sandboxes/%s", cp->sandbox) ||
-        !service_ask(cp->client, "GET", &target, NULL, &doc))
+    if (!service_call(cp->client, "GET", NULL, &doc, "/v1/sandboxes/%s", cp->sandbox))
         return false;
     const int64_t disk = doc ? get_i64(json_get(json_root(doc), "limits"), "disk", 0) : 0;
     cp->max = disk > 0 ? (uint64_t)disk : 0;

@@ -93,7 +93,7 @@ static int send_file(const struct cp *cp, int fd, const struct stat *st)
 
 static bool make_directory(const struct cp *cp)
 {
-    AUTO_BUF struct buf target = BUF_INIT(64 << 10), body = BUF_INIT(64 << 10);
+    AUTO_BUF struct buf body = BUF_INIT(64 << 10);
     struct json json = JSON_INIT(&body);
     bool text = json_utf8_valid(cp->path, strlen(cp->path));
 
@@ -108,8 +108,7 @@ static bool make_directory(const struct cp *cp)
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory"), false;
-    return service_target(&target, "/v1/sandboxes/%s/files/mkdir", cp->sandbox) &&
-           service_ask(cp->client, "POST", &target, &body, NULL);
+    return service_call(cp->client, "POST", &body, NULL, "/v1/sandboxes/%s/files/mkdir", cp->sandbox);
 }
 
 static int send_stdin(const struct cp *cp)

@@ -10,14 +10,6 @@
 #include "cli/net_flags.h"
 #include "cli/service.h"
 
-static int create_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_create = {
-    .name = "create",
-    .summary = "make a sandbox that stays",
-    .main = create_main,
-};
-
 struct create_options {
     const char *template, *name, *user, *profile, *workdir, *timeout, *idle_timeout, *on_timeout, *on_death,
         *idle_policy, *confine, *idempotency;
@@ -233,3 +225,5 @@ static int create_main(int argc, char **argv)
     net_flags_done(&options.net);
     return status;
 }
+
+const struct cli_verb cli_verb_create = {"create", "make a sandbox that stays", .main = create_main};

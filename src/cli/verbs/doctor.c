@@ -16,14 +16,6 @@
 #include "codec/json/json.h"
 #include "config/config.h"
 
-static int doctor_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_doctor = {
-    .name = "doctor",
-    .summary = "what protects a sandbox on this host, what is missing, and the fix",
-    .main = doctor_main,
-};
-
 enum { DOCTOR_COMPLETE = 0, DOCTOR_INCOMPLETE = 1, DOCTOR_UNUSABLE = 2 };
 
 struct doctor_options {
@@ -175,3 +167,6 @@ static int doctor_main(int argc, char **argv)
     buf_done(&out);
     return status;
 }
+
+const struct cli_verb cli_verb_doctor = {"doctor", "what protects a sandbox on this host, what is missing, and the fix",
+                                         .main = doctor_main};

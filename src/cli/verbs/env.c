@@ -10,11 +10,6 @@
 #include "cli/listing.h"
 #include "cli/secret_value.h"
 
-static int env_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_env = {
-    .name = "env", .summary = "variables of runs: set, ls, rm, show", .main = env_main};
-
 struct env_options {
     struct value_source from;
     const char *agent, *type, *description;
@@ -64,23 +59,20 @@ static const struct flag_table show_table = {.usage = "brig env show [-o FORMAT]
 /* The id of the configuration, which is made when it is not there yet. */
 static bool find_config(struct client *client, const char *type, char id[64])
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(4096);
+    AUTO_BUF struct buf body = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL, *made = NULL;
     struct json json = JSON_INIT(&body);
 
-    if (!service_target(&target, "/v1/sandbox-config/?sandbox_type=%s", type) ||
-        !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_call(client, "GET", NULL, &doc, "/v1/sandbox-config/?sandbox_type=%s", type))
         return false;
     const struct json_value *config = json_root(doc)->first;
     if (!config) {
-        target.len = 0;
         json_object(&json);
         json_key_object(&json, "config");
         json_key_string(&json, "type", type);
         json_end(&json);
         json_end(&json);
-        if (json_finish(&json) < 0 || !service_target(&target, "/v1/sandbox-config/") ||
-            !service_ask(client, "POST", &target, &body, &made))
+        if (json_finish(&json) < 0 || !service_call(client, "POST", &body, &made, "/v1/sandbox-config/"))
             return false;
         config = json_root(made);
     }
@@ -111,17 +103,16 @@ static bool put_value(struct buf *body, const char *name, const struct env_optio
 static int send_value(const char *name, const struct env_options *options, const struct secret_value *value)
 {
     AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(SECRET_VALUE_BYTES * 6 + (64u << 10));
+    AUTO_BUF struct buf body = BUF_INIT(SECRET_VALUE_BYTES * 6 + (64u << 10));
     AUTO_DOC struct json_doc *doc = NULL;
     char id[64] = "";
     int status = CLI_FAILED;
 
     if (put_value(&body, name, options, value) && service_open(&client)) {
-        bool asked = options->agent ? service_target(&target, "/v1/agents/%s/secrets", options->agent) &&
-                                          service_ask(client, "PUT", &target, &body, &doc)
+        bool asked = options->agent ? service_call(client, "PUT", &body, &doc, "/v1/agents/%s/secrets", options->agent)
                                     : find_config(client, options->type, id) &&
-                                          service_target(&target, "/v1/sandbox-config/%s/environment-variable", id) &&
-                                          service_ask(client, "POST", &target, &body, &doc);
+                                          service_call(client, "POST", &body, &doc,
+                                                       "/v1/sandbox-config/%s/environment-variable", id);
         if (asked)
             status = options->list.json ? service_print_json(doc) : options->list.quiet ? 0 : service_say("%s", name);
     }
@@ -188,15 +179,13 @@ static bool remove_one(struct client *client, const struct env_options *options,
     const char *member;
 
     if (options->agent)
-        return service_target(&target, "/v1/agents/%s/secrets/%s", options->agent, name) &&
-               service_ask(client, "DELETE", &target, NULL, NULL);
-    if (!put_target(client, options, &target, &member) || !service_ask(client, "GET", &target, NULL, &doc))
+        return service_call(client, "DELETE", NULL, NULL, "/v1/agents/%s/secrets/%s", options->agent, name);
+    if (!put_target(client, options, &target, &member) || !service_ask(client, target.data, &doc))
         return false;
-    target.len = 0;
     for (const struct json_value *one = json_root(doc)->first; one; one = one->next)
         if (str_eq(get_text(one, "key", ""), name))
-            return service_target(&target, "/v1/sandbox-config/environment-variable/%s", get_text(one, "id", "")) &&
-                   service_ask(client, "DELETE", &target, NULL, NULL);
+            return service_call(client, "DELETE", NULL, NULL, "/v1/sandbox-config/environment-variable/%s",
+                                get_text(one, "id", ""));
     return cli_error("no variable \"%s\"", name), false;
 }
 
@@ -220,16 +209,13 @@ static int show(int argc, char **argv)
 {
     static const char *const headers[] = {"NAME", "LAYER"};
     struct env_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
     AUTO_TABLE struct table table = {0};
     int rest, status;
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "RUN-ID", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/runs/%s", argv[rest]) ||
-        !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_call(NULL, "GET", NULL, &doc, "/v1/runs/%s", argv[rest]))
         return CLI_FAILED;
     const struct json_value *environment = json_get(json_root(doc), "environment");
     if (options.list.json)
@@ -243,12 +229,11 @@ static int show(int argc, char **argv)
     return table_print(&table);
 }
 
-static int env_main(int argc, char **argv)
-{
-    static const struct cli_sub subs[] = {{"set", "set a variable", set},
-                                          {"ls", "list variables", list},
-                                          {"rm", "remove variables", remove_variables},
-                                          {"show", "which layer a run's variables came from", show}};
+static const struct cli_verb subs[] = {
+    {"set", "set a variable", .main = set},
+    {"ls", "list variables", .main = list},
+    {"rm", "remove variables", .main = remove_variables},
+    {"show", "which layer a run's variables came from", .main = show},
+};
 
-    return cli_sub_main("env", subs, ARRAY_SIZE(subs), argc, argv);
-}
+const struct cli_verb cli_verb_env = {"env", "variables of runs: set, ls, rm, show", CLI_SUBS(subs)};

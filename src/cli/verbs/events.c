@@ -14,14 +14,6 @@
 #define AGAIN_MS 500
 #define TRIES 60
 
-static int events_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_events = {
-    .name = "events",
-    .summary = "what happens to sandboxes, as it happens",
-    .main = events_main,
-};
-
 struct events_options {
     const char *since;
     bool json;
@@ -146,3 +138,5 @@ static int events_main(int argc, char **argv)
         nanosleep(&pause, NULL);
     }
 }
+
+const struct cli_verb cli_verb_events = {"events", "what happens to sandboxes, as it happens", .main = events_main};

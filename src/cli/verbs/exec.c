@@ -7,14 +7,6 @@
 
 #define DETACH_HINT "detached; back with: brig shell --attach %llu %s"
 
-static int exec_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_exec = {
-    .name = "exec",
-    .summary = "run a program in a sandbox that is there",
-    .main = exec_main,
-};
-
 struct exec_options {
     bool interactive, tty, background, quiet, json;
     const char *workdir, *timeout;
@@ -93,14 +85,11 @@ static int put_spec(struct buf *body, const struct exec_options *options, char *
 /* The number of the started process, or 0 and *ret_status. */
 static uint64_t start(struct client *client, const char *sandbox, const struct buf *body, int *ret_status)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
     struct brig_err err = {0};
 
     *ret_status = CLI_FAILED;
-    if (!service_target(&target, "/v1/sandboxes/%s/processes", sandbox))
-        return 0;
-    if (service_try(client, "POST", &target, body, &doc, &err) < 0) {
+    if (service_try(client, "POST", body, &doc, &err, "/v1/sandboxes/%s/processes", sandbox) < 0) {
         *ret_status = status_in_message(err.message, CLI_FAILED);
         cli_error("%s", err.message);
         return 0;
@@ -190,10 +179,9 @@ static int foreground(struct client *client, const struct exec_options *options,
 /* A receipt holds what the sandbox would keep of a command's output, unless the user says otherwise. */
 static bool find_output(struct client *client, const char *sandbox, uint64_t *output)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
 
-    if (!service_target(&target, "/v1/sandboxes/%s", sandbox) || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_call(client, "GET", NULL, &doc, "/v1/sandboxes/%s", sandbox))
         return false;
     const int64_t limit = doc ? get_i64(json_get(json_root(doc), "limits"), "output", 0) : 0;
     *output = limit > 0 ? (uint64_t)limit : OUTPUT_BYTES;
@@ -236,3 +224,5 @@ static int exec_main(int argc, char **argv)
     words_done(&options.env);
     return status;
 }
+
+const struct cli_verb cli_verb_exec = {"exec", "run a program in a sandbox that is there", .main = exec_main};

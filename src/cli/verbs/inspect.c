@@ -6,14 +6,6 @@
 
 #include "cli/service.h"
 
-static int inspect_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_inspect = {
-    .name = "inspect",
-    .summary = "all about a sandbox, a run or a death certificate, as JSON",
-    .main = inspect_main,
-};
-
 struct inspect_options {
     bool json;
 };
@@ -34,16 +26,12 @@ static const struct flag_table inspect_table = {
 /* 0, or the error of the sandbox itself: that of its certificate would confuse. */
 static int find(struct client *client, const char *id, struct json_doc **ret, struct brig_err *err)
 {
-    AUTO_BUF struct buf target = BUF_INIT(64 << 10), second = BUF_INIT(64 << 10);
     struct brig_err ignored;
     bool run = strncmp(id, "run-", 4) == 0;
+    int r = service_try(client, "GET", NULL, ret, err, run ? "/v1/runs/%s" : "/v1/sandboxes/%s", id);
 
-    if (!service_target(&target, run ? "/v1/runs/%s" : "/v1/sandboxes/%s", id) ||
-        !service_target(&second, "/v1/certificates/%s", id))
-        return -ENOMEM;
-    int r = service_try(client, "GET", &target, NULL, ret, err);
     if (r < 0 && client_status(client) == 404 && !run)
-        r = service_try(client, "GET", &second, NULL, ret, &ignored) == 0 ? 0 : r;
+        r = service_try(client, "GET", NULL, ret, &ignored, "/v1/certificates/%s", id) == 0 ? 0 : r;
     return r;
 }
 
@@ -68,3 +56,6 @@ static int inspect_main(int argc, char **argv)
     }
     return status;
 }
+
+const struct cli_verb cli_verb_inspect = {"inspect", "all about a sandbox, a run or a death certificate, as JSON",
+                                          .main = inspect_main};

@@ -7,14 +7,6 @@
 #include "base/str.h"
 #include "cli/listing.h"
 
-static int key_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_key = {
-    .name = "key",
-    .summary = "API keys: create, ls, revoke",
-    .main = key_main,
-};
-
 struct key_options {
     const char *name, *org, *role, *expires;
     bool json, quiet, metrics;
@@ -38,17 +30,16 @@ static const struct flag_table create_table = {
                "  export BRIG_API_KEY=$(brig key create -q --name ci --expires 90d)",
     FLAGS(create_flags),
 };
-static const struct flag_table revoke_table = {
-    .usage = "brig key revoke [-q] ID...",
-    .purpose = "Makes keys useless, from the next request on.",
-    FLAGS(listing_rm),
+static const struct removal revocation = {
+    .words = {"brig key revoke [-q] ID...", "Makes keys useless, from the next request on.", FLAGS(listing_rm)},
+    .word = "key",
+    .path = "/v1/keys/%s",
 };
 
 static int create(int argc, char **argv)
 {
     struct key_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(256), body = BUF_INIT(64 << 10);
+    AUTO_BUF struct buf body = BUF_INIT(64 << 10);
     AUTO_DOC struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     int rest, status;
@@ -65,8 +56,7 @@ static int create(int argc, char **argv)
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory");
-    if (!service_open(&client) || !service_target(&target, "/v1/keys") ||
-        !service_ask(client, "POST", &target, &body, &doc))
+    if (!service_call(NULL, "POST", &body, &doc, "/v1/keys"))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -112,22 +102,10 @@ static const struct listing keys = {
                 COLUMN("*ORGANISATION", "org", .differs = true)},
 };
 
-static int list(int argc, char **argv)
-{
-    return listing_main(&keys, argc, argv);
-}
+static const struct cli_verb subs[] = {
+    {"create", "make a key and print it", .main = create},
+    {"ls", "list keys", .list = &keys},
+    {"revoke", "make keys useless", .remove = &revocation},
+};
 
-static int revoke_keys(int argc, char **argv)
-{
-    return listing_delete_main(&revoke_table, "key", "/v1/keys/%s", argc, argv);
-}
-
-static int key_main(int argc, char **argv)
-{
-    static const struct cli_sub subs[] = {
-        {"create", "make a key and print it", create},
-        {"ls", "list keys", list},
-        {"revoke", "make keys useless", revoke_keys},
-    };
-    return cli_sub_main("key", subs, ARRAY_SIZE(subs), argc, argv);
-}
+const struct cli_verb cli_verb_key = {"key", "API keys: create, ls, revoke", CLI_SUBS(subs)};

@@ -19,14 +19,6 @@
 #define LOOK_MS 1000
 #define PIECE_MAX ((size_t)16 << 20)
 
-static int logs_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_logs = {
-    .name = "logs",
-    .summary = "output of a sandbox's processes",
-    .main = logs_main,
-};
-
 struct logs_options {
     bool follow;
 };
@@ -140,11 +132,9 @@ static int take_stream(void *ctx, const void *data, size_t len, struct brig_err 
 /* A process that is not there has no lines either, which would look like one without output. */
 static bool is_there(struct client *client, const char *sandbox, uint32_t number)
 {
-    AUTO_BUF struct buf target = BUF_INIT(64 << 10);
     AUTO_DOC struct json_doc *process = NULL;
 
-    return service_target(&target, "/v1/sandboxes/%s/processes/%u", sandbox, (uint64_t)number) &&
-           service_ask(client, "GET", &target, NULL, &process);
+    return service_call(client, "GET", NULL, &process, "/v1/sandboxes/%s/processes/%u", sandbox, (uint64_t)number);
 }
 
 static int print_now(struct client *client, const char *sandbox, uint32_t only)
@@ -215,12 +205,10 @@ static bool fork_follower(const char *sandbox, uint32_t number)
 /* Numbers only grow: all above the last one seen are new. false: the sandbox has gone, or something broke. */
 static bool follow_new(struct client *client, const char *sandbox, int64_t *last, struct brig_err *err)
 {
-    AUTO_BUF struct buf target = BUF_INIT(64 << 10);
     AUTO_DOC struct json_doc *doc = NULL;
     int64_t highest = *last;
 
-    if (!service_target(&target, "/v1/sandboxes/%s/processes", sandbox) ||
-        service_try(client, "GET", &target, NULL, &doc, err) < 0)
+    if (service_try(client, "GET", NULL, &doc, err, "/v1/sandboxes/%s/processes", sandbox) < 0)
         return false;
     const struct json_value *list = doc ? json_get(json_root(doc), "processes") : NULL;
     for (const struct json_value *process = list ? list->first : NULL; process; process = process->next) {
@@ -275,3 +263,5 @@ static int logs_main(int argc, char **argv)
         return CLI_FAILED;
     return options.follow ? follow_all(client, argv[rest]) : print_now(client, argv[rest], only);
 }
+
+const struct cli_verb cli_verb_logs = {"logs", "output of a sandbox's processes", .main = logs_main};

@@ -5,14 +5,6 @@
 #include "base/str.h"
 #include "cli/listing.h"
 
-static int ls_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_ls = {
-    .name = "ls",
-    .summary = "list files in a sandbox",
-    .main = ls_main,
-};
-
 struct ls_options {
     struct listing_options list;
     bool recursive;
@@ -129,3 +121,5 @@ static int ls_main(int argc, char **argv)
         return CLI_FAILED;
     return listing_show(options.list.quiet ? &paths : &entries, &target, &options.list);
 }
+
+const struct cli_verb cli_verb_ls = {"ls", "list files in a sandbox", .main = ls_main};

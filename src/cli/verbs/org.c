@@ -7,14 +7,6 @@
 
 #include "cli/listing.h"
 
-static int org_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_org = {
-    .name = "org",
-    .summary = "organisations: create, ls, rm",
-    .main = org_main,
-};
-
 static const struct flag flags[] = {
     {"quiet", NULL, "print only ids; of rm: nothing", flag_set_true, offsetof(struct listing_options, quiet), 'q'},
     FLAG_TABLE(offsetof(struct listing_options, json)),
@@ -25,17 +17,16 @@ static const struct flag_table create_table = {
     .purpose = "Makes an organisation and prints its id. Keys for it: brig key create --org ID.",
     FLAGS(flags),
 };
-static const struct flag_table rm_table = {
-    .usage = "brig org rm [-q] ID...",
-    .purpose = "Removes organisations. Their keys are useless from then on.",
-    FLAGS(flags),
+static const struct removal removal = {
+    .words = {"brig org rm [-q] ID...", "Removes organisations. Their keys are useless from then on.", FLAGS(flags)},
+    .word = "organisation",
+    .path = "/v1/orgs/%s",
 };
 
 static int create(int argc, char **argv)
 {
     struct listing_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(256), body = BUF_INIT(64 << 10);
+    AUTO_BUF struct buf body = BUF_INIT(64 << 10);
     AUTO_DOC struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     int rest, status;
@@ -47,8 +38,7 @@ static int create(int argc, char **argv)
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory");
-    if (!service_open(&client) || !service_target(&target, "/v1/orgs") ||
-        !service_ask(client, "POST", &target, &body, &doc))
+    if (!service_call(NULL, "POST", &body, &doc, "/v1/orgs"))
         return CLI_FAILED;
     return options.json ? service_print_json(doc) : service_say("%s", get_text(json_root(doc), "id", ""));
 }
@@ -60,22 +50,10 @@ static const struct listing orgs = {
     .columns = {COLUMN("ID", "id"), COLUMN("*NAME", "name"), COLUMN(">AGE", "created_at", .kind = COLUMN_AGE)},
 };
 
-static int list(int argc, char **argv)
-{
-    return listing_main(&orgs, argc, argv);
-}
+static const struct cli_verb subs[] = {
+    {"create", "make an organisation", .main = create},
+    {"ls", "list organisations", .list = &orgs},
+    {"rm", "remove organisations", .remove = &removal},
+};
 
-static int rm(int argc, char **argv)
-{
-    return listing_delete_main(&rm_table, "organisation", "/v1/orgs/%s", argc, argv);
-}
-
-static int org_main(int argc, char **argv)
-{
-    static const struct cli_sub subs[] = {
-        {"create", "make an organisation", create},
-        {"ls", "list organisations", list},
-        {"rm", "remove organisations", rm},
-    };
-    return cli_sub_main("org", subs, ARRAY_SIZE(subs), argc, argv);
-}
+const struct cli_verb cli_verb_org = {"org", "organisations: create, ls, rm", CLI_SUBS(subs)};

@@ -9,14 +9,6 @@
 #include "base/str.h"
 #include "cli/listing.h"
 
-static int port_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_port = {
-    .name = "port",
-    .summary = "listening ports of a sandbox, and previews of them",
-    .main = port_main,
-};
-
 struct port_options {
     const char *expires;
     struct listing_options list;
@@ -45,9 +37,9 @@ static const struct listing ports = {
                 COLUMN("LISTENS ON", "loopback", .kind = COLUMN_YES, .yes = "loopback", .otherwise = "all addresses")},
 };
 
-static int preview(struct client *client, const struct port_options *options, const char *sandbox, uint64_t port)
+static int preview(const struct port_options *options, const char *sandbox, uint64_t port)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(4096);
+    AUTO_BUF struct buf body = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
 
@@ -56,8 +48,7 @@ static int preview(struct client *client, const struct port_options *options, co
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory");
-    if (!service_target(&target, "/v1/sandboxes/%s/ports/%u/token", sandbox, port) ||
-        !service_ask(client, "POST", &target, &body, &doc))
+    if (!service_call(NULL, "POST", &body, &doc, "/v1/sandboxes/%s/ports/%u/token", sandbox, port))
         return CLI_FAILED;
     if (options->list.json)
         return service_print_json(doc);
@@ -70,7 +61,6 @@ static int preview(struct client *client, const struct port_options *options, co
 static int port_main(int argc, char **argv)
 {
     struct port_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf target = BUF_INIT(4096);
     uint32_t port = 0;
     int rest, status;
@@ -79,11 +69,11 @@ static int port_main(int argc, char **argv)
         return status;
     if (rest + 1 < argc && (parse_u32(argv[rest + 1], &port) < 0 || port == 0 || port > UINT16_MAX))
         return cli_error("%s: a port is a number from 1 to 65535", argv[rest + 1]);
-    if (!service_open(&client))
-        return CLI_FAILED;
     if (port != 0)
-        return preview(client, &options, argv[rest], port);
+        return preview(&options, argv[rest], port);
     if (!service_target(&target, "/v1/sandboxes/%s/ports", argv[rest]))
         return CLI_FAILED;
-    return listing_ask(&ports, client, &target, &options.list);
+    return listing_show(&ports, &target, &options.list);
 }
+
+const struct cli_verb cli_verb_port = {"port", "listening ports of a sandbox, and previews of them", .main = port_main};

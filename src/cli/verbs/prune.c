@@ -4,14 +4,6 @@
 
 #include "cli/service.h"
 
-static int prune_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_prune = {
-    .name = "prune",
-    .summary = "end paused sandboxes and drop what is past its retention",
-    .main = prune_main,
-};
-
 struct prune_options {
     bool json, force;
 };
@@ -44,7 +36,6 @@ static int prune_main(int argc, char **argv)
 {
     struct prune_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(256);
     AUTO_DOC struct json_doc *doc = NULL;
     int rest, status;
 
@@ -54,10 +45,13 @@ static int prune_main(int argc, char **argv)
         return CLI_FAILED;
     if (!options.force && !is_sure())
         return cli_error("nothing was ended");
-    if (!service_target(&target, "/v1/prune") || !service_ask(client, "POST", &target, NULL, &doc))
+    if (!service_call(client, "POST", NULL, &doc, "/v1/prune"))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
     long long n = (long long)get_i64(json_root(doc), "sandboxes", 0);
     return service_say("%lld sandbox%s ended", n, n == 1 ? "" : "es");
 }
+
+const struct cli_verb cli_verb_prune = {"prune", "end paused sandboxes and drop what is past its retention",
+                                        .main = prune_main};

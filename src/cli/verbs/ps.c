@@ -4,14 +4,6 @@
 
 #include "cli/listing.h"
 
-static int ps_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_ps = {
-    .name = "ps",
-    .summary = "list sandboxes",
-    .main = ps_main,
-};
-
 struct ps_options {
     const char *state, *name;
     struct words metadata;
@@ -72,3 +64,5 @@ static int ps_main(int argc, char **argv)
     words_done(&options.metadata);
     return status;
 }
+
+const struct cli_verb cli_verb_ps = {"ps", "list sandboxes", .main = ps_main};

@@ -6,11 +6,6 @@
 #include "base/str.h"
 #include "cli/listing.h"
 
-static int receipt_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_receipt = {
-    .name = "receipt", .summary = "receipts of runs: ls, show, files", .main = receipt_main};
-
 struct receipt_options {
     const char *limit, *cause;
     struct listing_options list;
@@ -58,17 +53,12 @@ static int list(int argc, char **argv)
 static int show(int argc, char **argv)
 {
     struct receipt_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "RUN-ID", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/runs/%s", argv[rest]) ||
-        !service_ask(client, "GET", &target, NULL, &doc))
-        return CLI_FAILED;
-    return service_print_json(doc);
+    return service_call(NULL, "GET", NULL, &doc, "/v1/runs/%s", argv[rest]) ? service_print_json(doc) : CLI_FAILED;
 }
 
 static int write_out(void *ctx UNUSED, const void *data, size_t len, struct brig_err *err UNUSED)
@@ -96,11 +86,10 @@ static int files(int argc, char **argv)
                : 0;
 }
 
-static int receipt_main(int argc, char **argv)
-{
-    static const struct cli_sub subs[] = {{"ls", "list runs", list},
-                                          {"show", "print a receipt", show},
-                                          {"files", "what a run left under /workspace/out", files}};
+static const struct cli_verb subs[] = {
+    {"ls", "list runs", .main = list},
+    {"show", "print a receipt", .main = show},
+    {"files", "what a run left under /workspace/out", .main = files},
+};
 
-    return cli_sub_main("receipt", subs, ARRAY_SIZE(subs), argc, argv);
-}
+const struct cli_verb cli_verb_receipt = {"receipt", "receipts of runs: ls, show, files", CLI_SUBS(subs)};

@@ -14,14 +14,6 @@
 #include "cli/listing.h"
 #include "cli/secret_value.h"
 
-static int secret_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_secret = {
-    .name = "secret",
-    .summary = "secrets that sandboxes use: set, ls, rm, keygen, rotate",
-    .main = secret_main,
-};
-
 struct secret_options {
     struct value_source from;
     const char *broker, *id;
@@ -54,10 +46,11 @@ static const struct flag_table set_table = {
         "  brig secret set GITHUB --broker 'host=api.github.com,header=Authorization,format=Bearer %s' < token",
     FLAGS(set_flags),
 };
-static const struct flag_table rm_table = {
-    .usage = "brig secret rm [-q] NAME...",
-    .purpose = "Removes secrets. Sandboxes that were made with one keep it until they end.",
-    FLAGS(listing_rm),
+static const struct removal removal = {
+    .words = {"brig secret rm [-q] NAME...",
+              "Removes secrets. Sandboxes that were made with one keep it until they end.", FLAGS(listing_rm)},
+    .word = "name",
+    .path = "/v1/secrets/%s",
 };
 static const struct flag_table rotate_table = {
     .usage = "brig secret rotate [-o FORMAT]",
@@ -156,8 +149,7 @@ static bool put_broker(struct json *json, const char *rule)
 
 static int send_value(const struct secret_options *options, const char *name, const struct secret_value *value)
 {
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(SECRET_VALUE_BYTES * 2 + (64u << 10));
+    AUTO_BUF struct buf body = BUF_INIT(SECRET_VALUE_BYTES * 2 + (64u << 10));
     AUTO_DOC struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     int status = CLI_FAILED;
@@ -172,8 +164,7 @@ static int send_value(const struct secret_options *options, const char *name, co
     json_end(&json);
     if (json_finish(&json) < 0)
         status = cli_error("out of memory");
-    else if (service_open(&client) && service_target(&target, "/v1/secrets/%s", name) &&
-             service_ask(client, "PUT", &target, &body, &doc))
+    else if (service_call(NULL, "PUT", &body, &doc, "/v1/secrets/%s", name))
         status = options->json ? service_print_json(doc) : options->quiet ? 0 : service_say("%s", name);
     explicit_bzero(body.data, body.cap);
     return status;
@@ -225,16 +216,6 @@ static const struct listing secrets = {
                 COLUMN(">SIZE", "size", .kind = COLUMN_BYTES), COLUMN(">AGE", "updated_at", .kind = COLUMN_AGE)},
 };
 
-static int list(int argc, char **argv)
-{
-    return listing_main(&secrets, argc, argv);
-}
-
-static int rm(int argc, char **argv)
-{
-    return listing_delete_main(&rm_table, "name", "/v1/secrets/%s", argc, argv);
-}
-
 /* ---- keygen ----------------------------------------------------------------------------------------- */
 
 static bool id_ok(const char *id)
@@ -278,15 +259,12 @@ static int keygen(int argc, char **argv)
 static int rotate(int argc, char **argv)
 {
     struct secret_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(64);
     AUTO_DOC struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&rotate_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/secrets/rotate") ||
-        !service_ask(client, "POST", &target, NULL, &doc))
+    if (!service_call(NULL, "POST", NULL, &doc, "/v1/secrets/rotate"))
         return CLI_FAILED;
     const struct json_value *counts = json_root(doc);
     return options.json
@@ -296,14 +274,13 @@ static int rotate(int argc, char **argv)
                              (long long)get_i64(counts, "agents", 0));
 }
 
-static int secret_main(int argc, char **argv)
-{
-    static const struct cli_sub subs[] = {
-        {"set", "store a secret, or replace it", set},
-        {"ls", "list secrets", list},
-        {"rm", "remove secrets", rm},
-        {"rotate", "seal everything with the newest key", rotate},
-        {"keygen", "make a key for the service to seal secrets with", keygen},
-    };
-    return cli_sub_main("secret", subs, ARRAY_SIZE(subs), argc, argv);
-}
+static const struct cli_verb subs[] = {
+    {"set", "store a secret, or replace it", .main = set},
+    {"ls", "list secrets", .list = &secrets},
+    {"rm", "remove secrets", .remove = &removal},
+    {"rotate", "seal everything with the newest key", .main = rotate},
+    {"keygen", "make a key for the service to seal secrets with", .main = keygen},
+};
+
+const struct cli_verb cli_verb_secret = {"secret", "secrets that sandboxes use: set, ls, rm, keygen, rotate",
+                                         CLI_SUBS(subs)};

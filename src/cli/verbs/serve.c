@@ -11,14 +11,6 @@
 #include "config/config.h"
 #include "supervisor/supervisor.h"
 
-static int serve_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_serve = {
-    .name = "serve",
-    .summary = "the service: long-lived sandboxes over a local API",
-    .main = serve_main,
-};
-
 struct serve_options {
     const char *config, *listen, *socket;
 };
@@ -89,3 +81,6 @@ static int serve_main(int argc, char **argv)
     config_free(loaded);
     return status;
 }
+
+const struct cli_verb cli_verb_serve = {"serve", "the service: long-lived sandboxes over a local API",
+                                        .main = serve_main};

@@ -8,14 +8,6 @@
 #include "base/err.h"
 #include "cli/attach.h"
 
-static int shell_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_shell = {
-    .name = "shell",
-    .summary = "an interactive shell in a sandbox",
-    .main = shell_main,
-};
-
 struct shell_options {
     uint64_t attach;
     const char *workdir;
@@ -60,7 +52,7 @@ static int put_env(struct json *json, const struct words *words, struct brig_err
 static uint64_t start(struct client *client, const struct shell_options *options, const char *sandbox)
 {
     static const char *const argv[] = {"/bin/sh", "-c", SHELL, NULL};
-    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(4 << 20);
+    AUTO_BUF struct buf body = BUF_INIT(4 << 20);
     AUTO_DOC struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     struct brig_err err = {0};
@@ -81,8 +73,7 @@ static uint64_t start(struct client *client, const struct shell_options *options
         cli_error("%s", r < 0 ? err.message : "out of memory");
         return 0;
     }
-    if (!service_target(&target, "/v1/sandboxes/%s/processes", sandbox) ||
-        !service_ask(client, "POST", &target, &body, &doc))
+    if (!service_call(client, "POST", &body, &doc, "/v1/sandboxes/%s/processes", sandbox))
         return 0;
     int64_t number = get_i64(json_root(doc), "number", 0);
     return number > 0 ? (uint64_t)number : 0;
@@ -130,3 +121,5 @@ static int shell_main(int argc, char **argv)
     words_done(&options.env);
     return status;
 }
+
+const struct cli_verb cli_verb_shell = {"shell", "an interactive shell in a sandbox", .main = shell_main};

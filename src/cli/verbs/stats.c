@@ -12,14 +12,6 @@
 #define BOXES_MAX 4096u
 #define CLEAR "\033[H\033[2J"
 
-static int stats_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_stats = {
-    .name = "stats",
-    .summary = "what sandboxes use: CPU, memory, disk, processes",
-    .main = stats_main,
-};
-
 struct stats_options {
     bool json, watch;
 };
@@ -66,10 +58,9 @@ static bool add_box(struct boxes *boxes, const char *id, const char *name)
 
 static bool find_all(struct client *client, struct boxes *boxes)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
 
-    if (!service_target(&target, "/v1/sandboxes?limit=1000") || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_call(client, "GET", NULL, &doc, "/v1/sandboxes?limit=1000"))
         return false;
     const struct json_value *list = json_get(json_root(doc), "sandboxes");
     for (const struct json_value *box = list ? list->first : NULL; box; box = box->next) {
@@ -84,10 +75,9 @@ static bool find_all(struct client *client, struct boxes *boxes)
 /* By id or name; its id and name are what the table shows. */
 static bool find_one(struct client *client, struct boxes *boxes, const char *word)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
 
-    if (!service_target(&target, "/v1/sandboxes/%s", word) || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_call(client, "GET", NULL, &doc, "/v1/sandboxes/%s", word))
         return false;
     return add_box(boxes, get_text(json_root(doc), "id", word), get_text(json_root(doc), "name", "-"));
 }
@@ -151,14 +141,11 @@ static int look(struct client *client, struct boxes *boxes, const struct stats_o
 
     table_init(&table, headers, ARRAY_SIZE(headers));
     for (size_t i = 0; i < boxes->n; i++) {
-        AUTO_BUF struct buf target = BUF_INIT(4096);
         AUTO_DOC struct json_doc *doc = NULL;
         struct brig_err err = {0};
         if (boxes->items[i].gone)
             continue;
-        if (!service_target(&target, "/v1/sandboxes/%s/metrics", boxes->items[i].id))
-            return CLI_FAILED;
-        if (service_try(client, "GET", &target, NULL, &doc, &err) < 0 || !doc) {
+        if (service_try(client, "GET", NULL, &doc, &err, "/v1/sandboxes/%s/metrics", boxes->items[i].id) < 0 || !doc) {
             boxes->items[i].gone = true;
             status = cli_error("%s", err.message);
         } else if (options->json) {
@@ -203,3 +190,6 @@ static int stats_main(int argc, char **argv)
     free(boxes.items);
     return status;
 }
+
+const struct cli_verb cli_verb_stats = {"stats", "what sandboxes use: CPU, memory, disk, processes",
+                                        .main = stats_main};

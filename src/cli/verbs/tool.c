@@ -12,14 +12,6 @@
 #include "cli/escape.h"
 #include "cli/listing.h"
 
-static int tool_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_tool = {
-    .name = "tool",
-    .summary = "tools: add, ls, show, run, rm, schema",
-    .main = tool_main,
-};
-
 struct tool_options {
     const char *schema, *description, *network;
     struct words pip, npm, tags;
@@ -43,9 +35,6 @@ static const struct flag add_flags[] = {
 static const struct flag show_flags[] = {
     {NULL, "FORMAT", "json: the whole object", flag_set_table, AT(json), 'o'},
 };
-static const struct flag rm_flags[] = {
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
-};
 
 static const struct flag_table add_table = {
     .usage = "brig tool add [flags] FILE",
@@ -59,7 +48,7 @@ static const struct flag_table show_table = {.usage = "brig tool show [-o json] 
                                              .purpose = "Prints a tool's source; with -o json all there is.",
                                              FLAGS(show_flags)};
 static const struct flag_table rm_table = {
-    .usage = "brig tool rm [-q] NAME...", .purpose = "Removes tools. Receipts of their runs stay.", FLAGS(rm_flags)};
+    .usage = "brig tool rm [-q] NAME...", .purpose = "Removes tools. Receipts of their runs stay.", FLAGS(listing_rm)};
 static const struct flag_table schema_table = {
     .usage = "brig tool schema FILE",
     .purpose = "Prints the JSON Schema of a Python function, as registering it would find it.",
@@ -102,11 +91,9 @@ const char *tool_language_of(const char *file)
 /* The tool of this name, or with this id, as the daemon has it. */
 static bool find_tool(struct client *client, const char *word, struct json_doc **ret)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
-
     if (str_starts(word, "tool-") && strlen(word) == 41)
-        return service_target(&target, "/v1/tools/%s", word) && service_ask(client, "GET", &target, NULL, ret);
-    if (!service_target(&target, "/v1/tools/?name=%s&limit=1", word) || !service_ask(client, "GET", &target, NULL, ret))
+        return service_call(client, "GET", NULL, ret, "/v1/tools/%s", word);
+    if (!service_call(client, "GET", NULL, ret, "/v1/tools/?name=%s&limit=1", word))
         return false;
     if (json_root(*ret)->count == 1)
         return true;
@@ -184,16 +171,14 @@ static bool make_tool(const char *file, const struct tool_options *options, stru
 static int add(int argc, char **argv)
 {
     struct tool_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(64), body = BUF_INIT(16u << 20);
+    AUTO_BUF struct buf body = BUF_INIT(16u << 20);
     AUTO_DOC struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&add_table, argc, argv, &options, 1, 1, "FILE", &rest, &status))
         return status;
     status = CLI_FAILED;
-    if (make_tool(argv[rest], &options, &body) && service_open(&client) && service_target(&target, "/v1/tools/") &&
-        service_ask(client, "PUT", &target, &body, &doc))
+    if (make_tool(argv[rest], &options, &body) && service_call(NULL, "PUT", &body, &doc, "/v1/tools/"))
         status = options.json ? service_print_json(doc)
                  : options.quiet
                      ? service_say("%s", get_text(json_root(doc), "id", ""))
@@ -219,11 +204,6 @@ static const struct listing tools = {
                 COLUMN("*DESCRIPTION", "description", .put = put_summary)},
 };
 
-static int list(int argc, char **argv)
-{
-    return listing_main(&tools, argc, argv);
-}
-
 static int show(int argc, char **argv)
 {
     struct tool_options options = {0};
@@ -247,7 +227,7 @@ static int show(int argc, char **argv)
 
 static int remove_tools(int argc, char **argv)
 {
-    struct tool_options options = {0};
+    struct listing_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
     int rest, status;
 
@@ -256,11 +236,9 @@ static int remove_tools(int argc, char **argv)
     if (!service_open(&client))
         return CLI_FAILED;
     for (status = 0; rest < argc; rest++) {
-        AUTO_BUF struct buf target = BUF_INIT(4096);
         AUTO_DOC struct json_doc *found = NULL;
         bool gone = find_tool(client, argv[rest], &found) &&
-                    service_target(&target, "/v1/tools/%s", get_text(the_tool(found), "id", "")) &&
-                    service_ask(client, "DELETE", &target, NULL, NULL);
+                    service_call(client, "DELETE", NULL, NULL, "/v1/tools/%s", get_text(the_tool(found), "id", ""));
         if (!gone || (!options.quiet && service_say("%s", argv[rest]) != 0))
             status = CLI_FAILED;
     }
@@ -271,7 +249,7 @@ static int schema(int argc, char **argv)
 {
     struct tool_options options = {0};
     AUTO_TOOL_SERVICE struct tool_service service = {0};
-    AUTO_BUF struct buf source = BUF_INIT(TOOL_SOURCE_LIMIT + 65536), target = BUF_INIT(64), body = BUF_INIT(16u << 20);
+    AUTO_BUF struct buf source = BUF_INIT(TOOL_SOURCE_LIMIT + 65536), body = BUF_INIT(16u << 20);
     AUTO_DOC struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     int rest, status;
@@ -285,21 +263,18 @@ static int schema(int argc, char **argv)
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("%s: is not UTF-8, or too large", argv[rest]);
-    if (!tool_service_open(&service) || !service_target(&target, "/v1/tools/generate-schema") ||
-        !service_ask(service.client, "POST", &target, &body, &doc))
+    if (!tool_service_open(&service) || !service_call(service.client, "POST", &body, &doc, "/v1/tools/generate-schema"))
         return tool_service_signal(&service);
     return service_print_json(doc);
 }
 
-static int tool_main(int argc, char **argv)
-{
-    static const struct cli_sub subs[] = {
-        {"add", "register the tool in a file", add},
-        {"ls", "list tools", list},
-        {"show", "print a tool", show},
-        {"run", "run a tool, registered or in a file", tool_run_main},
-        {"rm", "remove tools", remove_tools},
-        {"schema", "print the schema of a Python function", schema},
-    };
-    return cli_sub_main("tool", subs, ARRAY_SIZE(subs), argc, argv);
-}
+static const struct cli_verb subs[] = {
+    {"add", "register the tool in a file", .main = add},
+    {"ls", "list tools", .list = &tools},
+    {"show", "print a tool", .main = show},
+    {"run", "run a tool, registered or in a file", .main = tool_run_main},
+    {"rm", "remove tools", .main = remove_tools},
+    {"schema", "print the schema of a Python function", .main = schema},
+};
+
+const struct cli_verb cli_verb_tool = {"tool", "tools: add, ls, show, run, rm, schema", CLI_SUBS(subs)};

@@ -5,14 +5,6 @@
  */
 #include "cli/listing.h"
 
-static int top_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_top = {
-    .name = "top",
-    .summary = "processes of a sandbox",
-    .main = top_main,
-};
-
 static const struct flag top_flags[] = {
     {"all", NULL, "those that have ended, too", flag_set_true, offsetof(struct listing_options, all), 'a'},
     {"quiet", NULL, "print only their numbers", flag_set_true, offsetof(struct listing_options, quiet), 'q'},
@@ -66,7 +58,4 @@ static const struct listing processes = {
                 COLUMN(">AGE", "started_at", .kind = COLUMN_AGE), COLUMN("*COMMAND", "argv", .put = put_command)},
 };
 
-static int top_main(int argc, char **argv)
-{
-    return listing_main(&processes, argc, argv);
-}
+const struct cli_verb cli_verb_top = {"top", "processes of a sandbox", .list = &processes};

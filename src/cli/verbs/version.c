@@ -7,14 +7,6 @@
 
 #include "cli/service.h"
 
-static int version_main(int argc, char **argv);
-
-const struct cli_verb cli_verb_version = {
-    .name = "version",
-    .summary = "version, commit, features and protocol of this build, and of the daemon",
-    .main = version_main,
-};
-
 struct version_options {
     bool json;
 };
@@ -93,3 +85,6 @@ static int version_main(int argc, char **argv)
     buf_done(&out);
     return status;
 }
+
+const struct cli_verb cli_verb_version = {
+    "version", "version, commit, features and protocol of this build, and of the daemon", .main = version_main};
