@@ -21,9 +21,8 @@ static void on_over(void *ctx, const char *key_id, bool forgotten)
         (void)!manager_set_quota(api->manager, key_id, NULL, NULL);
 }
 
-static void on_skipped(void *ctx, const char *text)
+static void on_skipped(void *ctx UNUSED, const char *text)
 {
-    (void)ctx;
     log_line(LOG_ERROR, "keys", "%s", text);
 }
 

@@ -93,10 +93,8 @@ static int reload(struct api *api, struct handed *handed, int config_fd, char *r
     r = handed_check(handed, err);
     if (r == 0)
         r = handed_tls(handed, config_get(next), api->server, err);
-    if (r < 0) {
-        config_free(next);
-        return r;
-    }
+    if (r < 0)
+        return config_free(next), r;
     handed_log(handed, config_get(next));
     const struct http_options http = http_options(config_get(next));
     server_configure(api->server, &http);

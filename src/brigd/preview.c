@@ -212,10 +212,8 @@ static enum head take_head(struct preview *p)
 
         if (used == 0)
             return HEAD_MORE;
-        if (used < 0) {
-            fail(p, "the program's answer is not HTTP");
-            return HEAD_OVER;
-        }
+        if (used < 0)
+            return fail(p, "the program's answer is not HTTP"), HEAD_OVER;
         bool interim = p->head.status >= 100 && p->head.status < 200 && p->head.status != 101;
         bool on = interim || (p->head.status == 101 ? start_tunnel(p) : start_answer(p));
         if (!on)

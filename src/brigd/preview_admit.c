@@ -183,10 +183,8 @@ static bool query_to_cookie(struct request *rq, const struct entry *entry)
     if (!entry->by_query)
         return false;
     snprintf(subject, sizeof(subject), "%u-%s", entry->way.port, entry->way.id);
-    if (crypto_token_make(rq->api->token_key, "preview", subject, entry->until, token) < 0) {
-        request_refuse(rq, BRIG_E_HOST, "make a token");
-        return true;
-    }
+    if (crypto_token_make(rq->api->token_key, "preview", subject, entry->until, token) < 0)
+        return request_refuse(rq, BRIG_E_HOST, "make a token"), true;
     set_cookie(rq, &entry->way, token, entry->until);
     if (!reads(head) || !navigates(head))
         return false;
@@ -341,10 +339,8 @@ bool preview_handle(struct api *api, struct exchange *x)
         return true;
     }
     const char *key = http_field(head, "X-API-Key");
-    if (auth_check(api, x, key, &rq->caller, &err) < 0 && key) {
-        request_fail(rq, &err);
-        return true;
-    }
+    if (auth_check(api, x, key, &rq->caller, &err) < 0 && key)
+        return request_fail(rq, &err), true;
     exchange_set_owner(x, rq->caller.key_id);
     const char *path = exchange_target(x)->rest_raw;
     struct entry entry = {.path = path, .path_len = strcspn(path, "?")};

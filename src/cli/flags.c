@@ -175,9 +175,9 @@ int flags_help(const struct flag_table *table)
     return status;
 }
 
-int flag_set_true(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+int flag_set_true(void *ctx, const struct flag *flag, const char *given UNUSED, char *value UNUSED,
+                  struct brig_err *err UNUSED)
 {
-    (void)given, (void)value, (void)err;
     *(bool *)((char *)ctx + flag->field) = true;
     return 0;
 }

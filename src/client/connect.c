@@ -218,10 +218,8 @@ int client_open(struct client **ret, struct brig_err *err)
     if (!client)
         return err_nomem(err);
     int r = host && *host ? set_host(client, host, err) : try_places(client, err);
-    if (r < 0) {
-        client_close(client);
-        return r;
-    }
+    if (r < 0)
+        return client_close(client), r;
     *ret = client;
     return 0;
 }
@@ -233,10 +231,8 @@ int client_open_socket(const char *path, struct client **ret, struct brig_err *e
     if (!client)
         return err_nomem(err);
     int r = try_socket(client, path, err);
-    if (r < 0) {
-        client_close(client);
-        return r;
-    }
+    if (r < 0)
+        return client_close(client), r;
     *ret = client;
     return 0;
 }

@@ -135,10 +135,8 @@ static bool body_all_here(struct exchange *x)
     size_t len = x->body_end ? 0 : (size_t)x->reader.left;
     if (!x->body_end && x->reader.left > x->in_len - x->in_at)
         return false;
-    if (len > x->read_max) {
-        too_large(x);
-        return true;
-    }
+    if (len > x->read_max)
+        return too_large(x), true;
     char *data = x->in + x->in_at, *end = data + len, saved = *end;
     x->in_at += len;
     x->body_end = true;
@@ -226,16 +224,12 @@ bool body_watch(struct exchange *x)
     uint32_t events = conn->revents;
 
     conn->revents = 0;
-    if ((events & EPOLLERR) || ((events & EPOLLHUP) && !x->shut)) {
-        conn_fail(conn);
-        return true;
-    }
+    if ((events & EPOLLERR) || ((events & EPOLLHUP) && !x->shut))
+        return conn_fail(conn), true;
     if (events & (EPOLLRDHUP | EPOLLHUP)) {
         /* With a body still to be read, the rest of it may be in the kernel: the read will find the end. */
-        if (x->input == INPUT_NONE && x->body_end && !conn->half) {
-            conn_fail(conn);
-            return true;
-        }
+        if (x->input == INPUT_NONE && x->body_end && !conn->half)
+            return conn_fail(conn), true;
         conn->half = true;
     }
     if (events & EPOLLIN)
@@ -254,14 +248,10 @@ bool body_step(struct exchange *x)
         return body_watch(x);
     if (body_all_here(x))
         return true;
-    if (x->body_end && x->reading != READING_TUNNEL) {
-        give_end(x);
-        return true;
-    }
-    if (x->in_at < x->in_len) {
-        take_buffered(x);
-        return true;
-    }
+    if (x->body_end && x->reading != READING_TUNNEL)
+        return give_end(x), true;
+    if (x->in_at < x->in_len)
+        return take_buffered(x), true;
     return read_some(x);
 }
 

@@ -143,17 +143,13 @@ static bool step_read_head(struct conn *conn)
 
     if (!conn_readable(conn)) {
         put_aside(conn);
-        if (conn->server->draining && !conn->x && !conn->parked) {
-            conn_close(conn);
-            return true;
-        }
+        if (conn->server->draining && !conn->x && !conn->parked)
+            return conn_close(conn), true;
         return false;
     }
     if (!x) {
-        if (!take_exchange(conn)) {
-            conn_close(conn);
-            return true;
-        }
+        if (!take_exchange(conn))
+            return conn_close(conn), true;
         x = conn->x;
     }
     ssize_t n = -ENOMEM;
@@ -161,10 +157,8 @@ static bool step_read_head(struct conn *conn)
         n = conn_read(conn, x->in + x->in_len, x->in_cap - x->in_len - 1);
     if (n == -EAGAIN)
         return true;
-    if (n <= 0) {
-        conn_close(conn);
-        return true;
-    }
+    if (n <= 0)
+        return conn_close(conn), true;
     if (x->in_len == 0)
         conn->since_ms = conn->server->now_ms; /* the head's time begins with its first byte */
     x->in_len += (size_t)n;
@@ -177,10 +171,8 @@ static bool step_head(struct conn *conn)
     struct exchange *x = conn->x;
     struct brig_err err;
 
-    if (!x && conn->parked && conn->parked_scanned == 0 && !take_exchange(conn)) {
-        conn_close(conn);
-        return true;
-    }
+    if (!x && conn->parked && conn->parked_scanned == 0 && !take_exchange(conn))
+        return conn_close(conn), true;
     x = conn->x;
     if (!x || x->in_len == 0 || x->starved)
         return step_read_head(conn);
@@ -244,14 +236,10 @@ static bool step_busy(struct conn *conn)
 {
     struct exchange *x = conn->x;
 
-    if (x->over && !x->aborted && !conn->broken) {
-        finish(conn);
-        return true;
-    }
-    if (conn->broken || (x->aborted && (conn_pending(conn) == 0 || conn->blocked))) {
-        conn_fail(conn);
-        return true;
-    }
+    if (x->over && !x->aborted && !conn->broken)
+        return finish(conn), true;
+    if (conn->broken || (x->aborted && (conn_pending(conn) == 0 || conn->blocked)))
+        return conn_fail(conn), true;
     if (x->aborted)
         return false; /* what was written before is tried once more, by conn_run() */
     if (x->want_drained && conn_pending(conn) <= OUT_HIGH / 2) {
@@ -273,10 +261,8 @@ static bool step_busy(struct conn *conn)
 
 static bool step_flush(struct conn *conn)
 {
-    if (conn->broken || (conn->revents & HUNG_UP)) {
-        conn_close(conn);
-        return true;
-    }
+    if (conn->broken || (conn->revents & HUNG_UP))
+        return conn_close(conn), true;
     conn->revents &= EPOLLOUT;
     if (conn_pending(conn) > 0)
         return false;
@@ -287,10 +273,8 @@ static bool step_flush(struct conn *conn)
         buf_done(&conn->out);
         return true;
     }
-    if (!conn->linger) {
-        conn_close(conn);
-        return true;
-    }
+    if (!conn->linger)
+        return conn_close(conn), true;
     shut_our_side(conn);
     conn->state = CONN_LINGER;
     conn->since_ms = conn->server->now_ms;

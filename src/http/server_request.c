@@ -119,10 +119,8 @@ static bool check_origin(struct exchange *x, const char *host)
         return true;
     }
     x->cors_origin = origin;
-    if (strcmp(x->head.method, "OPTIONS") == 0 && http_field(&x->head, "access-control-request-method")) {
-        answer_preflight(x);
-        return true;
-    }
+    if (strcmp(x->head.method, "OPTIONS") == 0 && http_field(&x->head, "access-control-request-method"))
+        return answer_preflight(x), true;
     return false;
 }
 
@@ -132,19 +130,15 @@ static bool check(struct exchange *x)
     const char *host = http_field(&x->head, "host");
     char message[128];
 
-    if (!conn->tls && !conn->is_loopback && !conn->server->options.http.insecure) {
-        reply_error(x, 403, "forbidden", "requests from other machines must use TLS", "use https");
-        return true;
-    }
+    if (!conn->tls && !conn->is_loopback && !conn->server->options.http.insecure)
+        return reply_error(x, 403, "forbidden", "requests from other machines must use TLS", "use https"), true;
     if (!conn->is_unix && (!host || !host_allowed(conn, host))) {
         reply_error(x, 421, "misdirected", "this Host is not served here",
                     "server.allowed_hosts lists names beside localhost");
         return true;
     }
-    if (!authority_agrees(x->head.target, host)) {
-        reply_error(x, 400, "invalid_argument", "the target names another host than Host", NULL);
-        return true;
-    }
+    if (!authority_agrees(x->head.target, host))
+        return reply_error(x, 400, "invalid_argument", "the target names another host than Host", NULL), true;
     const char *twice = repeated_field(&x->head);
     if (twice) {
         snprintf(message, sizeof message, "the field %s is there twice, and it may be sent once", twice);
@@ -153,10 +147,8 @@ static bool check(struct exchange *x)
     }
     if (check_origin(x, host))
         return true;
-    if (!x->head.expect_continue && http_field(&x->head, "expect")) {
-        reply_error(x, 417, "expectation_failed", "the only expectation here is 100-continue", NULL);
-        return true;
-    }
+    if (!x->head.expect_continue && http_field(&x->head, "expect"))
+        return reply_error(x, 417, "expectation_failed", "the only expectation here is 100-continue", NULL), true;
     return false;
 }
 

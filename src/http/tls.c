@@ -164,15 +164,11 @@ int tls_create(const struct tls_pem *pem, struct tls **ret, struct brig_err *err
     tls->ctx = SSL_CTX_new(TLS_server_method());
     tls->method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "brig socket");
     if (!tls->ctx || !tls->method || !BIO_meth_set_write(tls->method, bio_write) ||
-        !BIO_meth_set_read(tls->method, bio_read) || !BIO_meth_set_ctrl(tls->method, bio_ctrl)) {
-        tls_unref(tls);
-        return err_nomem(err);
-    }
+        !BIO_meth_set_read(tls->method, bio_read) || !BIO_meth_set_ctrl(tls->method, bio_ctrl))
+        return tls_unref(tls), err_nomem(err);
     int r = load(tls->ctx, pem, err);
-    if (r < 0) {
-        tls_unref(tls);
-        return r;
-    }
+    if (r < 0)
+        return tls_unref(tls), r;
     *ret = tls;
     return 0;
 }

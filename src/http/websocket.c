@@ -184,10 +184,8 @@ bool websocket_step(struct exchange *x)
 {
     struct websocket *ws = x->ws;
 
-    if (ws->code != 0) {
-        finish(x);
-        return true;
-    }
+    if (ws->code != 0)
+        return finish(x), true;
     if (x->input == INPUT_PAUSED)
         return body_watch(x);
     if (ws->backlog.len > 0) {

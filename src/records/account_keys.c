@@ -185,9 +185,8 @@ static bool take_key(void *ctx, const struct object *row, bool room)
     return false;
 }
 
-static const char *hash_of(void *ctx, const struct object *object)
+static const char *hash_of(void *ctx UNUSED, const struct object *object)
 {
-    (void)ctx;
     return key_of(object)->hash;
 }
 
@@ -284,11 +283,10 @@ struct making {
     char *doc;
 };
 
-static int make_key(void *make_ctx, const struct object *current, struct buf *doc, struct brig_err *err)
+static int make_key(void *make_ctx, const struct object *current UNUSED, struct buf *doc, struct brig_err *err)
 {
     const struct making *making = make_ctx;
 
-    (void)current;
     return buf_append(doc, making->doc, strlen(making->doc)) < 0 ? err_nomem(err) : 0;
 }
 
@@ -345,10 +343,8 @@ int key_create(struct accounts *accounts, const char *org, const struct key *lik
     r = making->doc ? objects_new_id("key", id) : -ENOMEM;
     if (r == 0)
         r = make_text(ret_text, &making->key);
-    if (r < 0) {
-        end_making(making);
-        return err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, -r, "make a key");
-    }
+    if (r < 0)
+        return end_making(making), err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, -r, "make a key");
     const struct objects_change change = {.org = org,
                                           .id = id,
                                           .expect_version = OBJECTS_NEW,
@@ -362,9 +358,9 @@ int key_create(struct accounts *accounts, const char *org, const struct key *lik
 }
 
 /* The row is written as it is at its turn: the revocation is in its columns. */
-static int make_revoked(void *make_ctx, const struct object *current, struct buf *doc, struct brig_err *err)
+static int make_revoked(void *make_ctx UNUSED, const struct object *current, struct buf *doc UNUSED,
+                        struct brig_err *err)
 {
-    (void)make_ctx, (void)doc;
     return current ? 1 : err_set(err, BRIG_E_NOT_FOUND, 0, "the key was removed meanwhile");
 }
 

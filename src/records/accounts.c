@@ -64,19 +64,17 @@ static int put_org(struct store *store, const struct object *object, store_done_
                                                            : store_put_org(store, &row, done, ctx, err);
 }
 
-static bool take_org(void *ctx, const struct object *row, bool room)
+static bool take_org(void *ctx, const struct object *row UNUSED, bool room)
 {
     struct accounts *accounts = ctx;
 
-    (void)row;
     accounts->loading.orgs_skipped += !room;
     return room;
 }
 
 /* A version that was on its way when the deletion began. */
-static void on_org_changed(void *ctx, const struct object *before, const struct object *after)
+static void on_org_changed(void *ctx UNUSED, const struct object *before, const struct object *after)
 {
-    (void)ctx;
     if (before && after)
         org_of(after)->deleting = org_of(before)->deleting;
 }
@@ -156,9 +154,8 @@ const char *org_doc(const struct accounts *accounts, const char *id)
     return org ? org->text : "{}";
 }
 
-static int make_empty(void *make_ctx, const struct object *current, struct buf *doc, struct brig_err *err)
+static int make_empty(void *make_ctx UNUSED, const struct object *current UNUSED, struct buf *doc, struct brig_err *err)
 {
-    (void)make_ctx, (void)current;
     return buf_append(doc, "{}", 2) < 0 ? err_nomem(err) : 0;
 }
 

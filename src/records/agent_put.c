@@ -63,10 +63,8 @@ static int put_text(struct draft *draft, const char *name)
 {
     const struct json_value *value = given_of(draft, name);
 
-    if (!value) {
-        put_old(draft, name, "null");
-        return 0;
-    }
+    if (!value)
+        return put_old(draft, name, "null"), 0;
     if (value->type != JSON_STRING || strlen(value->string) != value->len || value->len > NAME_MAX_BYTES)
         return invalid(draft->err, "%s: must be a string of at most %u bytes", name, NAME_MAX_BYTES);
     json_key(draft->json, name), json_string_n(draft->json, value->string, value->len);
@@ -89,10 +87,8 @@ static int put_tools(struct draft *draft)
 
     if (!tools)
         tools = given_of(draft, "tool_ids");
-    if (!tools) {
-        put_old(draft, "tools", "[]");
-        return 0;
-    }
+    if (!tools)
+        return put_old(draft, "tools", "[]"), 0;
     if (tools->type != JSON_ARRAY || tools->count > AGENT_TOOLS_MAX)
         return invalid(draft->err, "tools: must be a list of at most %u ids", AGENT_TOOLS_MAX);
     json_key_array(draft->json, "tools");
@@ -119,10 +115,8 @@ static int put_state(struct draft *draft)
             json_key_raw(draft->json, "state", state->raw, state->raw_len);
         return r;
     }
-    if (!blocks || old_of(draft, "state")) {
-        put_old(draft, "state", "null");
-        return 0;
-    }
+    if (!blocks || old_of(draft, "state"))
+        return put_old(draft, "state", "null"), 0;
     r = agent_blocks_check(blocks, draft->err);
     if (r < 0)
         return r;
@@ -187,10 +181,8 @@ static int put_secrets(struct draft *draft)
     if (!secrets || (!draft->put->patch && secrets->type == JSON_OBJECT && secrets->count == 0 &&
                      by_old_name)) /* when made, an empty one gives way */
         secrets = by_old_name;
-    if (!secrets) {
-        put_old(draft, "secrets", "[]");
-        return 0;
-    }
+    if (!secrets)
+        return put_old(draft, "secrets", "[]"), 0;
     if (secrets->type != JSON_OBJECT || secrets->count > AGENT_SECRETS_MAX)
         return invalid(draft->err, "secrets: must be an object of at most %u strings", AGENT_SECRETS_MAX);
     json_key_array(draft->json, "secrets");
@@ -345,9 +337,8 @@ static int attach_make(void *make_ctx, const struct object *current, struct buf 
     return make_with(put, current, doc, err, "tools", write_tools);
 }
 
-static void write_state(const struct agent_put *put, const struct json_value *old, struct json *json)
+static void write_state(const struct agent_put *put, const struct json_value *old UNUSED, struct json *json)
 {
-    (void)old;
     json_raw(json, put->text, put->len);
 }
 
@@ -383,10 +374,8 @@ static int put_create(struct agents *agents, const char *org, const char *actor,
         r = err_usage(err, "agent: an id is too long");
     if (r == 0 && !(put->text = crypto_secret_alloc(len)))
         r = err_nomem(err);
-    if (r < 0) {
-        put_end(put);
-        return r;
-    }
+    if (r < 0)
+        return put_end(put), r;
     memcpy(put->text, text, len);
     *ret = put;
     return 0;

@@ -166,10 +166,8 @@ int agents_set_secret(struct agents *agents, const char *org, const char *actor,
     put->agents = agents;
     put->remove = !secret;
     r = fill(put, org, actor, id, key, secret, err);
-    if (r < 0) {
-        secret_end(put);
-        return r;
-    }
+    if (r < 0)
+        return secret_end(put), r;
     const struct objects_change change = {.org = put->org,
                                           .id = put->id,
                                           .make = secret_make,

@@ -52,12 +52,11 @@ static int check_secrets(const struct json_value *secrets, struct brig_err *err)
     return 0;
 }
 
-static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
+static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *err)
 {
     const struct json_value *state = agent_state(object), *other = json_get(object->json, "other");
     int r = check_tools(agent_tools(object), err);
 
-    (void)ctx;
     if (r == 0)
         r = check_secrets(agent_secret_list(object), err);
     if (r == 0 && state)

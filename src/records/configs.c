@@ -25,11 +25,10 @@ struct config_extra {
 
 /* ---- the kind ----------------------------------------------------------------------------------------- */
 
-static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
+static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *err)
 {
     const struct json_value *type = json_get(object->json, "type"), *content = json_get(object->json, "config");
 
-    (void)ctx;
     if (!type || type->type != JSON_STRING || strlen(type->string) != type->len || !config_type_ok(type->string) ||
         !content || content->type != JSON_OBJECT)
         return err_set(err, BRIG_E_INVALID, 0, "config: needs `type` and `config`");
@@ -46,9 +45,8 @@ static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
     return 0;
 }
 
-static void on_unloaded(void *ctx, struct object *object)
+static void on_unloaded(void *ctx UNUSED, struct object *object)
 {
-    (void)ctx;
     mem_free(object->extra);
     object->extra = NULL;
 }
@@ -68,9 +66,8 @@ const char *config_object_fingerprint(const struct object *config)
     return ((const struct config_extra *)config->extra)->fingerprint;
 }
 
-static const char *key_of(void *ctx, const struct object *object)
+static const char *key_of(void *ctx UNUSED, const struct object *object)
 {
-    (void)ctx;
     return config_type(object);
 }
 
@@ -125,10 +122,8 @@ int configs_create(const struct configs_options *options, struct configs **ret, 
         r = objects_create(options->store, &kind, &configs->objects, err);
     if (r == 0)
         r = variables_create(configs, err);
-    if (r < 0) {
-        configs_destroy(configs);
-        return r;
-    }
+    if (r < 0)
+        return configs_destroy(configs), r;
     *ret = configs;
     return 0;
 }
@@ -316,10 +311,8 @@ int configs_put(struct configs *configs, const char *org, const char *actor, enu
     int r = put_prepare(put, actor, type, config, err);
     if (r == 0 && !id)
         r = objects_id_for(configs->objects, org, put->type, "sandbox", new_id, err);
-    if (r < 0) {
-        put_end(put);
-        return r;
-    }
+    if (r < 0)
+        return put_end(put), r;
     const struct objects_change change = {.org = org,
                                           .id = id ? id : new_id,
                                           .make = put_make,

@@ -70,10 +70,8 @@ int node_create(struct objects *objects, const struct object *like, char *text, 
         node->public.json = NULL;
         json_doc_free(take_ptr(&node->doc));
     }
-    if (r < 0) {
-        node_release(node);
-        return r;
-    }
+    if (r < 0)
+        return node_release(node), r;
     node->text = text;
     node->key = objects->kind.key ? objects->kind.key(objects->kind.ctx, &node->public) : NULL;
     *ret = node;
@@ -306,10 +304,8 @@ int objects_create(struct store *store, const struct objects_kind *kind, struct 
         r = table_init(tables[i]);
     r = r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, -r, "%s: make the tables", kind->kind)
               : load(objects, err);
-    if (r < 0) {
-        objects_destroy(objects);
-        return r;
-    }
+    if (r < 0)
+        return objects_destroy(objects), r;
     *ret = objects;
     return 0;
 }

@@ -369,11 +369,10 @@ int objects_delete(struct objects *objects, const char *org, const char *id, obj
     return objects_change(objects, &change, err);
 }
 
-static int make_copy(void *make_ctx, const struct object *current, struct buf *doc, struct brig_err *err)
+static int make_copy(void *make_ctx, const struct object *current UNUSED, struct buf *doc, struct brig_err *err)
 {
     struct buf *text = make_ctx;
 
-    (void)current;
     *doc = *text;
     *text = BUF_INIT(0);
     return doc->len ? 0 : err_usage(err, "the document is empty");

@@ -36,27 +36,24 @@ const struct object *policies_find(const struct policies *policies, const char *
 
 /* ---- its life ----------------------------------------------------------------------------------------- */
 
-static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
+static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *err)
 {
     struct policy *policy = NULL;
 
-    (void)ctx;
     int r = policy_compile_text(object->text, object->len, &policy, err);
     object->extra = policy;
     return r;
 }
 
-static void on_unloaded(void *ctx, struct object *object)
+static void on_unloaded(void *ctx UNUSED, struct object *object)
 {
-    (void)ctx;
     policy_unref(object->extra);
 }
 
-static void on_changed(void *ctx, const struct object *before, const struct object *after)
+static void on_changed(void *ctx, const struct object *before UNUSED, const struct object *after)
 {
     const struct policies *policies = ctx;
 
-    (void)before;
     if (after && policies->changed)
         policies->changed(policies->changed_ctx, after);
 }

@@ -16,11 +16,10 @@ struct registry {
     struct objects *objects;
 };
 
-static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
+static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *err)
 {
     struct tool *tool = mem_zalloc(sizeof *tool);
 
-    (void)ctx;
     if (!tool)
         return err_nomem(err);
     int r = tool_parse(object->json, tool, err);
@@ -34,17 +33,15 @@ static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
     return 0;
 }
 
-static void on_unloaded(void *ctx, struct object *object)
+static void on_unloaded(void *ctx UNUSED, struct object *object)
 {
-    (void)ctx;
     tool_done(object->extra);
     mem_free(object->extra);
     object->extra = NULL;
 }
 
-static const char *key_of(void *ctx, const struct object *object)
+static const char *key_of(void *ctx UNUSED, const struct object *object)
 {
-    (void)ctx;
     return tool_of(object)->name;
 }
 

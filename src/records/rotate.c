@@ -80,11 +80,10 @@ static void count_failure(struct rotation *rotation, const struct brig_err *err)
 
 static void go_on(struct rotation *rotation);
 
-static void on_resealed(void *ctx, const struct object *object, const struct brig_err *err)
+static void on_resealed(void *ctx, const struct object *object UNUSED, const struct brig_err *err)
 {
     struct rotation *rotation = ctx;
 
-    (void)object;
     rotation->under_way--;
     if (err)
         count_failure(rotation, err);

@@ -110,10 +110,8 @@ int rules_parse(const struct json_value *json, struct rule **ret, size_t *ret_n,
         return err_nomem(err);
     for (const struct json_value *object = json->first; r == 0 && object; object = object->next)
         r = read_object(object, rules, &n, err);
-    if (r < 0) {
-        rules_free(rules, n);
-        return r;
-    }
+    if (r < 0)
+        return rules_free(rules, n), r;
     *ret = rules;
     *ret_n = n;
     return 0;

@@ -42,11 +42,10 @@ static int context_of(const char *org, const char *name, char out[CONTEXT_MAX], 
 
 /* ---- documents ---------------------------------------------------------------------------------------- */
 
-static void on_unloaded(void *ctx, struct object *object)
+static void on_unloaded(void *ctx UNUSED, struct object *object)
 {
     struct secret *secret = object->extra;
 
-    (void)ctx;
     sealed_wipe(&secret->sealed);
     mem_free(secret);
 }
@@ -78,11 +77,10 @@ static int read_doc(const struct object *object, struct secret *secret, struct b
     return 0;
 }
 
-static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
+static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *err)
 {
     struct secret *secret = mem_zalloc(sizeof *secret);
 
-    (void)ctx;
     object->extra = secret;
     return secret ? read_doc(object, secret, err) : err_nomem(err);
 }

@@ -473,10 +473,8 @@ int tool_parse(const struct json_value *json, struct tool *ret, struct brig_err 
         r = check_rest(json, err);
     tool.registrant = parse_hand(json, "registrant");
     tool.guard = parse_hand(json, "guard");
-    if (r < 0) {
-        tool_done(&tool);
-        return r;
-    }
+    if (r < 0)
+        return tool_done(&tool), r;
     *ret = tool;
     return 0;
 }

@@ -68,12 +68,11 @@ static const char *text_of(const struct json_value *object, const char *name)
     return value && value->type == JSON_STRING && strlen(value->string) == value->len ? value->string : NULL;
 }
 
-static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
+static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *err)
 {
     const char *config_id = text_of(object->json, "config_id"), *key = text_of(object->json, "key");
     const struct json_value *sealed = json_get(object->json, "sealed");
 
-    (void)ctx;
     if (!config_id || !key || !variable_name_ok(key) || !sealed_value_ok(sealed))
         return err_set(err, BRIG_E_INVALID, 0, "variable: needs `config_id`, `key` and `sealed`");
     size_t size = strlen(config_id) + strlen(key) + 2;
@@ -87,24 +86,21 @@ static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
     return 0;
 }
 
-static void on_unloaded(void *ctx, struct object *object)
+static void on_unloaded(void *ctx UNUSED, struct object *object)
 {
-    (void)ctx;
     mem_free(object->extra);
     object->extra = NULL;
 }
 
-static const char *key_of(void *ctx, const struct object *object)
+static const char *key_of(void *ctx UNUSED, const struct object *object)
 {
-    (void)ctx;
     return extra_of(object)->unique;
 }
 
-static void on_changed(void *ctx, const struct object *before, const struct object *after)
+static void on_changed(void *ctx, const struct object *before UNUSED, const struct object *after)
 {
     struct configs *configs = ctx;
 
-    (void)before;
     if (after && !objects_find(configs->objects, after->org_id, variable_config_id(after)))
         (void)!objects_delete(configs->variables, after->org_id, after->id, NULL, NULL, NULL);
 }
@@ -383,10 +379,8 @@ int variables_put(struct configs *configs, const char *org, const char *actor, c
         r = take_change(put, change, err);
     if (r == 0 && !id)
         r = find_id(put, change, new_id, err);
-    if (r < 0) {
-        put_end(put);
-        return r;
-    }
+    if (r < 0)
+        return put_end(put), r;
     const struct objects_change write = {.org = org,
                                          .id = id ? id : new_id,
                                          .make = put_make,

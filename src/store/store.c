@@ -49,12 +49,11 @@ static void deliver(struct store *store)
     pthread_mutex_unlock(&store->lock);
 }
 
-static void on_wake(struct loop_source *source, uint32_t events)
+static void on_wake(struct loop_source *source, uint32_t events UNUSED)
 {
     struct store *store = source->ctx;
     eventfd_t count;
 
-    (void)events;
     eventfd_read(store->wake_fd, &count);
     deliver(store);
 }
@@ -131,10 +130,8 @@ int store_open(struct loop *loop, struct workers *workers, const char *url, stru
         return r;
     }
     r = set_up(store, url, err);
-    if (r < 0) {
-        store_close(store);
-        return r;
-    }
+    if (r < 0)
+        return store_close(store), r;
     *ret = store;
     return 0;
 }

@@ -76,9 +76,8 @@ struct cursor {
     bool found;
 };
 
-static int cursor_row(void *ctx, const struct store_value *row, size_t n, struct brig_err *err)
+static int cursor_row(void *ctx, const struct store_value *row, size_t n UNUSED, struct brig_err *err UNUSED)
 {
-    (void)n, (void)err;
     *(struct cursor *)ctx = (struct cursor){.time_ns = row[0].number, .found = true};
     return 1;
 }

@@ -344,10 +344,8 @@ static int pg_open(const char *url, bool writer, struct store_conn **ret, struct
         r = said(err, BRIG_E_BUSY, ENOTCONN, PQerrorMessage(conn->pg));
     else
         r = set_up(conn, writer, err);
-    if (r < 0) {
-        pg_close(&conn->base);
-        return r;
-    }
+    if (r < 0)
+        return pg_close(&conn->base), r;
     *ret = &conn->base;
     return 0;
 }

@@ -37,11 +37,10 @@ struct deleted {
     uint64_t rows, bytes;
 };
 
-static int count_deleted(void *ctx, const struct store_value *row, size_t n, struct brig_err *err)
+static int count_deleted(void *ctx, const struct store_value *row, size_t n UNUSED, struct brig_err *err UNUSED)
 {
     struct deleted *deleted = ctx;
 
-    (void)n, (void)err;
     deleted->rows++;
     deleted->bytes += (uint64_t)row[0].number;
     return 0;
@@ -59,9 +58,8 @@ static int delete_rows(struct store *store, enum store_sql sql, const struct sto
     return r;
 }
 
-static int take_bytes(void *ctx, const struct store_value *row, size_t n, struct brig_err *err)
+static int take_bytes(void *ctx, const struct store_value *row, size_t n UNUSED, struct brig_err *err UNUSED)
 {
-    (void)n, (void)err;
     *(uint64_t *)ctx = (uint64_t)row[0].number;
     return 1;
 }
@@ -121,9 +119,8 @@ static const struct old *find_cut(const struct oldest *runs, const struct oldest
     return cut;
 }
 
-static int take_org(void *ctx, const struct store_value *row, size_t n, struct brig_err *err)
+static int take_org(void *ctx, const struct store_value *row, size_t n UNUSED, struct brig_err *err)
 {
-    (void)n;
     if (str_copy(ctx, sizeof((struct store_run *)NULL)->org_id, row[0].data) < 0)
         return err_set(err, BRIG_E_HOST, EBADMSG, "database: an id is too long");
     return 1;

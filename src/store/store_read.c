@@ -164,11 +164,10 @@ static int object_row(const struct each *each, const struct store_value *row, st
     return each->fn.object(each->ctx, &out);
 }
 
-static int each_row(void *ctx, const struct store_value *row, size_t n, struct brig_err *err)
+static int each_row(void *ctx, const struct store_value *row, size_t n UNUSED, struct brig_err *err)
 {
     struct each *each = ctx;
 
-    (void)n;
     each->told = true;
     if (err)
         err->code = BRIG_E_NONE;
@@ -236,11 +235,10 @@ struct head {
     int64_t time_ns;
 };
 
-static int head_row(void *ctx, const struct store_value *row, size_t n, struct brig_err *err)
+static int head_row(void *ctx, const struct store_value *row, size_t n UNUSED, struct brig_err *err)
 {
     struct head *head = ctx;
 
-    (void)n;
     head->seq = (uint64_t)row[0].number;
     head->time_ns = row[2].number;
     return TAKE_TEXT(head->hash, &row[1], err);

@@ -116,16 +116,14 @@ static const char *step(const struct store_ops *ops, unsigned from)
     return steps[from][ops->dialect];
 }
 
-static int take_number(void *ctx, const struct store_value *row, size_t n, struct brig_err *err)
+static int take_number(void *ctx, const struct store_value *row, size_t n UNUSED, struct brig_err *err UNUSED)
 {
-    (void)n, (void)err;
     *(int64_t *)ctx = row[0].number;
     return 1;
 }
 
-static int take_version(void *ctx, const struct store_value *row, size_t n, struct brig_err *err)
+static int take_version(void *ctx, const struct store_value *row, size_t n UNUSED, struct brig_err *err)
 {
-    (void)n;
     if (row[0].type != STORE_TEXT || parse_u32(row[0].data, ctx) < 0)
         return err_set(err, BRIG_E_REFUSED, 0, "the database has a table `meta` that is not brig's");
     return 1;

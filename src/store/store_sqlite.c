@@ -211,9 +211,8 @@ static int take_lock(const char *path, int *ret, struct brig_err *err)
     return 0;
 }
 
-static int take_mode(void *ctx, int n, char **columns, char **names)
+static int take_mode(void *ctx, int n, char **columns, char **names UNUSED)
 {
-    (void)names;
     *(bool *)ctx = n == 1 && columns[0] && str_eq(columns[0], "wal");
     return 0;
 }
@@ -273,10 +272,8 @@ static int sqlite_open(const char *url, bool writer, struct store_conn **ret, st
         r = conn->db ? failed(conn, path, err) : err_nomem(err);
     if (r == 0)
         r = set_up(conn, path, writer, err);
-    if (r < 0) {
-        sqlite_close(&conn->base);
-        return r;
-    }
+    if (r < 0)
+        return sqlite_close(&conn->base), r;
     *ret = &conn->base;
     return 0;
 }

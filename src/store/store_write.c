@@ -313,9 +313,8 @@ static int put(struct store *store, enum store_sql sql, const struct write *writ
     return r;
 }
 
-static int take_number(void *ctx, const struct store_value *row, size_t n, struct brig_err *err)
+static int take_number(void *ctx, const struct store_value *row, size_t n UNUSED, struct brig_err *err UNUSED)
 {
-    (void)n, (void)err;
     *(int64_t *)ctx = row[0].number;
     return 1;
 }

@@ -183,9 +183,8 @@ const struct object *request_key(struct request *rq)
     return request_refuse(rq, BRIG_E_NOT_FOUND, "key %.64s not found", rq->arg[0]), NULL;
 }
 
-static void on_revoked(void *ctx, const struct object *key, const struct brig_err *err)
+static void on_revoked(void *ctx, const struct object *key UNUSED, const struct brig_err *err)
 {
-    (void)key;
     request_done(ctx, err);
 }
 

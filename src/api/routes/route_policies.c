@@ -124,11 +124,10 @@ static void on_put(void *ctx, const struct object *named, const struct brig_err 
     answer_named(rq, change->made ? 201 : 200, named);
 }
 
-static void on_deleted(void *ctx, const struct object *was, const struct brig_err *failed)
+static void on_deleted(void *ctx, const struct object *was UNUSED, const struct brig_err *failed)
 {
     AUTO_FREE struct change *change = ctx;
 
-    (void)was;
     if (failed)
         return request_fail(change->rq, failed);
     audit_change(change, "policy.delete", "");

@@ -406,10 +406,8 @@ static int begin(struct oneshot *shot, const struct json_value *json, struct bri
     if (r < 0)
         return r;
     r = sbox_spec_check_binds(&spec, err);
-    if (r < 0) {
-        sbox_spec_done(&spec);
-        return r;
-    }
+    if (r < 0)
+        return sbox_spec_done(&spec), r;
     spec.ephemeral = true;
     shot->creating = true;
     r = manager_create_sandbox(shot->api->manager, &shot->caller, &spec, NULL, no_fingerprint, on_created, shot, err);

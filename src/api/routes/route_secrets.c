@@ -79,12 +79,11 @@ struct writing {
     char name[SECRET_NAME_MAX];
 };
 
-static void on_written(void *ctx, const struct object *object, const struct brig_err *err)
+static void on_written(void *ctx, const struct object *object UNUSED, const struct brig_err *err)
 {
     struct writing *writing = ctx;
     struct request *rq = writing->rq;
 
-    (void)object;
     request_audit_sync(rq, writing->action, NULL, writing->name, err ? "failed" : "ok", "");
     if (err)
         request_fail(rq, err);

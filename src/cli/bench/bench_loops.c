@@ -22,11 +22,10 @@ const char *const bench_loop_names[LOOP_MAX] = {
 /* One batch: how many operations it did, or a negative errno. */
 typedef long batch_fn(int fd);
 
-static long batch_cpu(int fd)
+static long batch_cpu(int fd UNUSED)
 {
     static volatile uint64_t result;
     uint64_t x = result | 88172645463325252u;
-    (void)fd;
     for (int i = 0; i < 100000; i++) { /* xorshift64: nothing for the compiler to fold */
         x ^= x << 13;
         x ^= x >> 7;
@@ -36,9 +35,8 @@ static long batch_cpu(int fd)
     return 100000;
 }
 
-static long batch_getppid(int fd)
+static long batch_getppid(int fd UNUSED)
 {
-    (void)fd;
     for (int i = 0; i < 1000; i++)
         syscall(SYS_getppid);
     return 1000;
@@ -62,10 +60,9 @@ static long batch_checked(int fd)
     return 1000;
 }
 
-static long batch_files(int fd)
+static long batch_files(int fd UNUSED)
 {
     static const char page[4096];
-    (void)fd;
     for (int i = 0; i < 10; i++) {
         AUTO_FD int file = open("brig-bench-file", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (file < 0 || write(file, page, sizeof(page)) != (ssize_t)sizeof(page))

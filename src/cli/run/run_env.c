@@ -28,11 +28,10 @@ static int list_add(struct run_list *list, const char *item, struct brig_err *er
     return 0;
 }
 
-int run_env_flag(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+int run_env_flag(void *ctx, const struct flag *flag UNUSED, const char *given, char *value, struct brig_err *err)
 {
     struct run_options *options = ctx;
     const char *equals = strchr(value, '=');
-    (void)flag;
     if (!equals)
         return flag_refuse(err, given, value, "must be K=V; no variable is taken from your environment");
     if (equals == value)
@@ -85,12 +84,11 @@ static int read_file(struct run_options *options, const char *path, char **ret, 
     return 0;
 }
 
-int run_env_file(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+int run_env_file(void *ctx, const struct flag *flag UNUSED, const char *given, char *value, struct brig_err *err)
 {
     struct run_options *options = ctx;
     char *text = NULL;
     size_t len = 0;
-    (void)flag;
     if (*value == '\0')
         return flag_refuse(err, given, value, "the value is empty");
     int r = read_file(options, value, &text, &len, err);

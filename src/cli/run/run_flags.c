@@ -97,31 +97,29 @@ static int set_cpus(void *ctx, const struct flag *flag, const char *given, char 
     return 0;
 }
 
-static int set_profile(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+static int set_profile(void *ctx, const struct flag *flag UNUSED, const char *given, char *value, struct brig_err *err)
 {
     struct run_options *options = ctx;
     int profile = brig_profile_parse(value);
-    (void)flag;
     if (profile < 0)
         return flag_refuse(err, given, value, "the profile is default, paranoid or compat");
     options->spec.profile = (enum brig_profile)profile;
     return 0;
 }
 
-static int set_user(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+static int set_user(void *ctx, const struct flag *flag UNUSED, const char *given, char *value, struct brig_err *err)
 {
     struct run_options *options = ctx;
-    (void)flag;
     if (strcmp(value, "user") != 0 && strcmp(value, "root") != 0)
         return flag_refuse(err, given, value, "the user is user or root");
     options->root = strcmp(value, "root") == 0;
     return 0;
 }
 
-static int set_on_output(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+static int set_on_output(void *ctx, const struct flag *flag UNUSED, const char *given, char *value,
+                         struct brig_err *err)
 {
     struct run_options *options = ctx;
-    (void)flag;
     if (strcmp(value, "drop") != 0 && strcmp(value, "kill") != 0)
         return flag_refuse(err, given, value, "must be drop or kill");
     options->kill_on_output = strcmp(value, "kill") == 0;
@@ -129,11 +127,10 @@ static int set_on_output(void *ctx, const struct flag *flag, const char *given, 
 }
 
 /* Collects: a second --require adds to the first. */
-static int set_require(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+static int set_require(void *ctx, const struct flag *flag UNUSED, const char *given, char *value, struct brig_err *err)
 {
     struct run_options *options = ctx;
     const char *at = value;
-    (void)flag;
     for (;;) {
         char name[32];
         size_t len = strcspn(at, ",");
@@ -176,10 +173,9 @@ static const char *absolute_path(struct run_options *options, const char *path, 
     return joined;
 }
 
-static int set_rootfs(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+static int set_rootfs(void *ctx, const struct flag *flag UNUSED, const char *given, char *value, struct brig_err *err)
 {
     struct run_options *options = ctx;
-    (void)flag;
     if (*value == '\0')
         return flag_refuse(err, given, value, "the value is empty");
     options->spec.rootfs = absolute_path(options, value, err);
@@ -193,12 +189,11 @@ static bool is_source(const char *text)
            strcmp(text, "..") == 0;
 }
 
-static int add_bind(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+static int add_bind(void *ctx, const struct flag *flag UNUSED, const char *given, char *value, struct brig_err *err)
 {
     struct run_options *options = ctx;
     char *target = strchr(value, ':');
     char *mode = target ? strchr(target + 1, ':') : NULL;
-    (void)flag;
     if (!target || target == value || target[1] == '\0' || target[1] == ':')
         return flag_refuse(err, given, value, "must be SRC:DST, SRC:DST:ro or SRC:DST:overlay");
     if (mode && strcmp(mode + 1, "ro") != 0 && strcmp(mode + 1, "overlay") != 0)
@@ -228,12 +223,11 @@ static int add_bind(void *ctx, const struct flag *flag, const char *given, char 
     return 0;
 }
 
-static int add_tmpfs(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+static int add_tmpfs(void *ctx, const struct flag *flag UNUSED, const char *given, char *value, struct brig_err *err)
 {
     struct run_options *options = ctx;
     char *size = strrchr(value, ':');
     uint64_t bytes = 0;
-    (void)flag;
     if (!size || size == value)
         return flag_refuse(err, given, value, "must be PATH:SIZE");
     int r = brig_parse_size(size + 1, &bytes);

@@ -48,11 +48,10 @@ static int write_sink(void *ctx, const void *data, size_t len, struct brig_err *
     return r;
 }
 
-static int take_length(void *ctx, struct client *client, struct brig_err *err)
+static int take_length(void *ctx, struct client *client, struct brig_err *err UNUSED)
 {
     struct sink *sink = ctx;
 
-    (void)err;
     sink->progress.total = client_length(client);
     return 0;
 }

@@ -109,12 +109,12 @@ static int take_lines(void *ctx, const void *data, size_t len, struct brig_err *
     return 0;
 }
 
-static int take_event(void *ctx, const char *event, const char *id, const char *data, size_t len, struct brig_err *err)
+static int take_event(void *ctx, const char *event, const char *id UNUSED, const char *data, size_t len,
+                      struct brig_err *err)
 {
     struct printer *printer = ctx;
     AUTO_DOC struct json_doc *doc = NULL;
 
-    (void)id;
     if (!str_eq(event, "stdout") && !str_eq(event, "stderr"))
         return 0;
     int r = json_read(data, len, 64, &doc, err);
