@@ -163,7 +163,6 @@ extern const struct adapter api_native;
 void api_handle(void *ctx, struct exchange *x);
 void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
 struct request *request_create(struct api *api, struct exchange *x); /* or NULL */
-struct sbox *api_sandbox_by_id(struct api *api, const char *id);     /* Searches all organisations. */
 /* A sandbox of the caller's organisation by id or name, or NULL. Asking for another's counts as a denial. */
 struct sbox *request_find(struct request *rq, const char *id);
 /* Sets rq->sbox. The sandbox is not idle until the request is over. */
@@ -175,6 +174,8 @@ struct arena *api_arena(size_t body_max); /* for a body of so many bytes and wha
 int request_take_body(struct request *rq, struct exchange *x, char *data, size_t len) MUST_CHECK;
 void request_wipe_body(struct request *rq); /* arena, json and body are gone: there was a secret in them */
 void request_free(struct request *rq); /* without an answer: only when rq->x is NULL, or it has been answered by hand */
+/* The end of an answer that exchange_begin() began. whole: false if it must not look complete. */
+void request_end(struct request *rq, bool whole);
 void request_fail(struct request *rq, const struct brig_err *err);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);
 void request_status(struct request *rq, unsigned status); /* an empty answer */
@@ -210,12 +211,15 @@ void api_denied_others(struct api *api, const struct caller *caller, const char 
 
 /* values.c: what JSON members and times look like in this API */
 #define API_TIME_DIGITS 3u /* milliseconds */
+/* `key` as text or, where it is not text, as base64; `key_encoding` says which. */
+void api_put_bytes(struct json *json, const char *key, const char *key_encoding, bool text, const void *data,
+                   size_t len);
 /* seconds, or "30s", "2m", "1h", "30d" */
 int api_duration(const struct json_value *value, uint64_t *ret_ms) MUST_CHECK;
-/* The first member that is none of the names (NULL at the end); or NULL */
-const struct json_value *api_unknown_member(const struct json_value *object, const char *const *known);
-/* Every member is one of the names (NULL at the end); else the refusal was sent. */
-bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known) MUST_CHECK;
+/* The first member of the body that is none of the words; or NULL */
+const struct json_value *api_unknown_member(const struct request *rq, const char *known);
+/* Every member of the body is one of the words; else the refusal was sent. */
+bool api_only_members(struct request *rq, const char *known) MUST_CHECK;
 
 /* The member `name`: text of at least one byte and no NUL; else, or without it (NULL), the refusal was sent. */
 bool api_name(struct request *rq, const struct json_value *name, char *out, size_t size) MUST_CHECK;
@@ -252,6 +256,12 @@ static inline bool api_visible(const struct request *rq, const char *org_id)
     return rq->caller.socket || str_eq(rq->caller.org_id, org_id);
 }
 
+/* The organisation to search; "" is all. */
+static inline const char *request_scope(const struct request *rq)
+{
+    return rq->caller.socket ? "" : rq->caller.org_id;
+}
+
 /* route_*.c */
 route_fn route_health, route_ready, route_metrics, route_version, route_openapi;
 route_fn route_sandbox_create, route_sandbox_list, route_sandbox_get, route_sandbox_update, route_sandbox_delete,
@@ -267,6 +277,7 @@ route_fn route_port_list, route_port_token, route_proxy;
 /* The receipt that the path names, if the caller may read it; otherwise the refusal is sent. */
 typedef void receipt_fn(struct request *rq, const char *receipt);
 void runs_find(struct request *rq, receipt_fn *found);
+store_rows_fn runs_answer_one; /* 200 and the one document that the store found; ctx is the request */
 route_fn route_runs_list, route_runs_get, route_runs_create, route_runs_attach, route_certificates_list,
     route_certificates_get;
 route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_delete, route_policy_check;

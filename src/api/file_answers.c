@@ -173,15 +173,9 @@ bool files_call(struct request *rq, enum svc_type type, const struct svc_cursor 
 static void put_name(struct json *json, const char *name, struct svc_bytes bytes)
 {
     char encoding[32];
-    bool text = json_utf8_valid(bytes.data, bytes.len);
 
-    json_key(json, name);
-    if (text)
-        json_string_n(json, bytes.data, bytes.len);
-    else
-        json_base64(json, bytes.data, bytes.len);
     snprintf(encoding, sizeof encoding, "%s_encoding", name);
-    json_key_string(json, encoding, text ? "utf-8" : "base64");
+    api_put_bytes(json, name, encoding, json_utf8_valid(bytes.data, bytes.len), bytes.data, bytes.len);
 }
 
 void files_entry_json(struct json *json, const struct svc_entry *entry)

@@ -250,6 +250,17 @@ void request_text(struct request *rq, unsigned status, const char *type, const c
     request_free(rq);
 }
 
+void request_end(struct request *rq, bool whole)
+{
+    struct exchange *x = take_ptr(&rq->x);
+
+    if (x) {
+        exchange_on_gone(x, NULL, NULL);
+        whole ? exchange_end(x) : exchange_abort(x);
+    }
+    request_free(rq);
+}
+
 void request_status(struct request *rq, unsigned status)
 {
     request_text(rq, status, NULL, NULL, 0);
@@ -341,20 +352,10 @@ bool request_query_bool(struct request *rq, const char *name, bool *ret)
 
 /* ---- from head to handler -------------------------------------------------------------------------------- */
 
-struct sbox *api_sandbox_by_id(struct api *api, const char *id)
-{
-    struct sbox *s = manager_first(api->manager);
-
-    while (s && !str_eq(sbox_id(s), id))
-        s = sbox_next(s);
-    return s;
-}
-
 struct sbox *request_find(struct request *rq, const char *id)
 {
     struct sbox *sbox = manager_find(rq->api->manager, &rq->caller, id);
-
-    const struct sbox *other = sbox ? NULL : api_sandbox_by_id(rq->api, id);
+    const struct sbox *other = sbox ? NULL : sbox_by_id(rq->api->manager, id);
 
     /* It belongs to another organisation; the manager has written the event. */
     if (other && !str_eq(sbox_org(other), rq->caller.org_id))

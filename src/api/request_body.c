@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "base/mem.h"
 
-/* A body, its values, and what a handler makes of them: the body anew as a tool's document, its files in base64 ... */
+/* A body, its values, and what a handler makes of them: the body again as a tool's document, its files in base64 ... */
 #define ARENA_PER_BODY 8u
 #define ARENA_MORE (64u << 20)
 

@@ -232,17 +232,11 @@ static void on_output(void *ctx, unsigned stream, const char *data, size_t len)
     struct running *running = ctx;
     AUTO_BUF struct buf out = BUF_INIT(16u << 20);
     struct json json = JSON_INIT(&out);
-    const bool text = json_is_text(data, len);
 
     if (!running->rq || !running->rq->x || len == 0)
         return;
     json_object(&json);
-    json_key(&json, "data");
-    if (text)
-        json_string_n(&json, data, len);
-    else
-        json_base64(&json, data, len);
-    json_key_string(&json, "encoding", text ? "utf-8" : "base64");
+    api_put_bytes(&json, "data", "encoding", json_is_text(data, len), data, len);
     json_end(&json);
     if (json_finish(&json) < 0)
         return; /* the result has it all the same */
@@ -261,10 +255,7 @@ static void send_error(struct request *rq, const struct brig_err *err)
     json_end(&json);
     if (json_finish(&json) == 0)
         exchange_sse(rq->x, "error", NULL, out.data, out.len);
-    exchange_end(rq->x);
-    exchange_on_gone(rq->x, NULL, NULL);
-    rq->x = NULL;
-    request_free(rq);
+    request_end(rq, true);
 }
 
 static void refuse(struct running *running, const struct brig_err *err, uint64_t retry_s)
@@ -308,10 +299,7 @@ static void answer(struct running *running, const struct run_result *result)
     begin_stream(running);
     running->rq = NULL;
     exchange_sse(rq->x, "result", NULL, out.data, out.len);
-    exchange_end(rq->x);
-    exchange_on_gone(rq->x, NULL, NULL);
-    rq->x = NULL;
-    request_free(rq);
+    request_end(rq, true);
 }
 
 static void on_done(void *ctx, const struct run_result *result, const struct brig_err *refused, uint64_t retry_s)

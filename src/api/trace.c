@@ -2,8 +2,9 @@
 /*
  * trace.c: the exporter of spans. A state machine on one non-blocking connection:
  *
- *     IDLE -(spans, timer)-> CONNECTING -> SENDING -> READING (the answer's head and body) -> IDLE, kept open for the
- * next batch
+ *     IDLE -(spans, timer)-> CONNECTING -> SENDING -> READING -> IDLE
+ *
+ * READING takes the answer's head and body; then the connection is kept open for the next batch.
  *
  * Whatever goes wrong closes the connection and drops the batch, and the next one waits for RETRY_NS.
  */

@@ -56,22 +56,18 @@ const char *api_number(const char *text, char separator, uint64_t *ret)
     return *end ? end + 1 : end;
 }
 
-const struct json_value *api_unknown_member(const struct json_value *object, const char *const *known)
+const struct json_value *api_unknown_member(const struct request *rq, const char *known)
 {
-    for (const struct json_value *member = object->first; member; member = member->next) {
-        bool found = false;
+    const struct json_value *member = rq->json->first;
 
-        for (size_t i = 0; known[i] && !found; i++)
-            found = strlen(known[i]) == member->key_len && memcmp(known[i], member->key, member->key_len) == 0;
-        if (!found)
-            return member;
-    }
-    return NULL;
+    while (member && str_has_word(known, member->key, member->key_len))
+        member = member->next;
+    return member;
 }
 
-bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known)
+bool api_only_members(struct request *rq, const char *known)
 {
-    const struct json_value *member = api_unknown_member(object, known);
+    const struct json_value *member = api_unknown_member(rq, known);
 
     if (member)
         request_refuse(rq, BRIG_E_USAGE, "%.64s: not a member of this request", member->key);
@@ -81,6 +77,14 @@ bool api_only_members(struct request *rq, const struct json_value *object, const
 void api_put(struct json *json, const char *key, const struct json_value *value)
 {
     json_key_raw(json, key, value ? value->raw : NULL, value ? value->raw_len : 0);
+}
+
+void api_put_bytes(struct json *json, const char *key, const char *key_encoding, bool text, const void *data,
+                   size_t len)
+{
+    json_key(json, key);
+    text ? json_string_n(json, data, len) : json_base64(json, data, len);
+    json_key_string(json, key_encoding, text ? "utf-8" : "base64");
 }
 
 bool api_name(struct request *rq, const struct json_value *name, char *out, size_t size)

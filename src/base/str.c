@@ -70,3 +70,13 @@ uint64_t str_hash_seeded(uint64_t seed, const char *text)
     } while (*text++);
     return seed;
 }
+
+bool str_has_word(const char *words, const char *word, size_t len)
+{
+    for (size_t n; *words; words += n + (words[n] == ' ')) {
+        n = strcspn(words, " ");
+        if (n == len && memcmp(words, word, len) == 0)
+            return true;
+    }
+    return false;
+}

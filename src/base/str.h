@@ -27,6 +27,9 @@ static inline bool str_eq(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
+/* Is it one of these words, which blanks separate? */
+bool str_has_word(const char *words, const char *word, size_t len);
+
 static inline bool str_starts(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;

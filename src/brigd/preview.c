@@ -58,15 +58,8 @@ static void finish(struct preview *p, bool whole)
 {
     struct request *rq = p->rq;
 
-    rq->left = NULL;
-    exchange_on_gone(rq->x, NULL, NULL);
-    exchange_on_drained(rq->x, NULL, NULL);
-    if (whole)
-        exchange_end(take_ptr(&rq->x));
-    else
-        exchange_abort(take_ptr(&rq->x));
     preview_free(p);
-    request_free(rq);
+    request_end(rq, whole);
 }
 
 static void fail(struct preview *p, const char *message)

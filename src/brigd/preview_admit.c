@@ -271,7 +271,7 @@ static void admit(struct request *rq, const char *id, const char *port_text, str
     entry->way.by_key = rq->caller.socket || rq->caller.key_id[0];
     entry->way.tls = exchange_is_tls(rq->x);
     /* A token names its sandbox */
-    struct sbox *sbox = entry->way.by_key ? request_find(rq, id) : api_sandbox_by_id(rq->api, id);
+    struct sbox *sbox = entry->way.by_key ? request_find(rq, id) : sbox_by_id(rq->api->manager, id);
 
     if (parse_u32(port_text, &entry->way.port) < 0 || entry->way.port == 0 || entry->way.port > UINT16_MAX || !sbox)
         return request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);

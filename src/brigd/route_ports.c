@@ -131,7 +131,6 @@ static void put_url(struct json *json, const struct request *rq, uint32_t port, 
 
 void route_port_token(struct request *rq)
 {
-    static const char *const known[] = {"expires", NULL};
     const struct json_value *expires = json_get(rq->json, "expires");
     uint64_t ms = 3600 * 1000;
     uint32_t port = 0;
@@ -139,7 +138,7 @@ void route_port_token(struct request *rq)
     AUTO_BUF struct buf out = BUF_INIT(4096);
     struct json json = JSON_INIT(&out);
 
-    if (!api_only_members(rq, rq->json, known))
+    if (!api_only_members(rq, "expires"))
         return;
     if (parse_u32(rq->arg[1], &port) < 0 || port == 0 || port > UINT16_MAX)
         return request_refuse(rq, BRIG_E_USAGE, "port %.16s: must be a number from 1 to 65535", rq->arg[1]);

@@ -14,29 +14,13 @@
 
 /* ---- what comes in --------------------------------------------------------------------------------------- */
 
-static bool special(const char *name)
+static bool special(const struct json_value *member)
 {
-    static const char *const names[] = {"id",
-                                        "name",
-                                        "project_id",
-                                        "tools",
-                                        "tool_ids",
-                                        "state",
-                                        "memory",
-                                        "memory_blocks",
-                                        "blocks",
-                                        "secrets",
-                                        "tool_exec_environment_variables",
-                                        "organization_id",
-                                        "created_at",
-                                        "updated_at",
-                                        "created_by_id",
-                                        "last_updated_by_id"};
+    static const char words[] =
+        "id name project_id tools tool_ids state memory memory_blocks blocks secrets "
+        "tool_exec_environment_variables organization_id created_at updated_at created_by_id last_updated_by_id";
 
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (str_eq(name, names[i]))
-            return true;
-    return false;
+    return str_has_word(words, member->key, member->key_len);
 }
 
 /* One tool by id or by name (or an object with an id, as answers have them). false: the refusal was sent. */
@@ -148,7 +132,7 @@ bool agent_body_build(struct request *rq, bool update, struct buf *out)
     if (!put_name(rq, update, &json) || !put_tools(rq, &json) || !put_state(rq, &json) || !put_secrets(rq, &json))
         return false;
     for (const struct json_value *m = rq->json->first; m; m = m->next)
-        if (!special(m->key) && m->type != JSON_NULL)
+        if (!special(m) && m->type != JSON_NULL)
             api_put(&json, m->key, m);
     json_end(&json);
     if (json_finish(&json) == 0)

@@ -160,9 +160,9 @@ bool letta_query_has(const struct request *rq, const char *name, const char *val
     return has;
 }
 
-bool letta_only_members(struct request *rq, const struct json_value *object, const char *const *known)
+bool letta_only_members(struct request *rq, const char *known)
 {
-    const struct json_value *member = api_unknown_member(object, known);
+    const struct json_value *member = api_unknown_member(rq, known);
     char name[65];
 
     if (!member)

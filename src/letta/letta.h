@@ -30,8 +30,8 @@ const char *letta_user(const struct request *rq, char out[API_AUTHOR]); /* who i
 bool letta_path_id(struct request *rq, const char *prefix, const char *param, const char *id) MUST_CHECK;
 /* Whether the query has this name with this value (repeated names are lists); *ret_given: the name is there at all. */
 bool letta_query_has(const struct request *rq, const char *name, const char *value, bool *ret_given);
-/* Every member is one of the names (NULL at the end); else the refusal was sent. */
-bool letta_only_members(struct request *rq, const struct json_value *object, const char *const *known) MUST_CHECK;
+/* Every member of the body is one of the words; else the refusal was sent. */
+bool letta_only_members(struct request *rq, const char *known) MUST_CHECK;
 /* A member of that type, or NULL when absent or null: *ret. false: the refusal was sent. */
 bool letta_member(struct request *rq, const char *name, enum json_type type, bool required,
                   const struct json_value **ret) MUST_CHECK;

@@ -89,11 +89,10 @@ static const struct run_form form_result = {.put = put_result, .invalid_is_resul
 
 void route_agent_tool_run(struct request *rq)
 {
-    static const char *const known[] = {"args", NULL};
     const char *org = rq->caller.org_id;
     const struct json_value *args = NULL;
 
-    if (!letta_path_id(rq, "agent", "agent_id", rq->arg[0]) || !letta_only_members(rq, rq->json, known) ||
+    if (!letta_path_id(rq, "agent", "agent_id", rq->arg[0]) || !letta_only_members(rq, "args") ||
         !letta_member(rq, "args", JSON_OBJECT, false, &args))
         return;
     const struct object *agent = objects_find(agents_objects(rq->api->agents), org, rq->arg[0]),
@@ -128,18 +127,13 @@ static bool strings_only(struct request *rq, const struct json_value *object, co
 
 static bool source_body_ok(struct request *rq, enum tool_language *language)
 {
-    static const char *const known[] = {"source_code",      "args",
-                                        "env_vars",         "name",
-                                        "source_type",      "args_json_schema",
-                                        "json_schema",      "pip_requirements",
-                                        "npm_requirements", "timeout",
-                                        "limits",           "network",
-                                        "secrets",          "strict",
-                                        "agent_id",         "provider",
-                                        "fallback",         NULL}; /* the last line is ours, as of a registered tool */
+    /* The last line is ours, as of a registered tool. */
+    static const char known[] = "source_code args env_vars name source_type args_json_schema json_schema "
+                                "pip_requirements npm_requirements "
+                                "timeout limits network secrets strict agent_id provider fallback";
     const struct json_value *source = NULL, *args = NULL, *env = NULL, *name = NULL, *type = NULL, *other = NULL;
 
-    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "source_code", JSON_STRING, true, &source) ||
+    if (!letta_only_members(rq, known) || !letta_member(rq, "source_code", JSON_STRING, true, &source) ||
         !letta_member(rq, "args", JSON_OBJECT, true, &args) ||
         !letta_member(rq, "env_vars", JSON_OBJECT, false, &env) || !strings_only(rq, env, "env_vars") ||
         !letta_member(rq, "name", JSON_STRING, false, &name) ||

@@ -245,14 +245,13 @@ static void put_rules(const struct object *agent, const char *tool, bool on, str
 
 void route_agent_approval(struct request *rq)
 {
-    static const char *const known[] = {"requires_approval", NULL};
     const char *query = request_query(rq, "requires_approval"); /* before find_agent(), which may end the request */
     const struct object *agent = find_agent(rq);
     const struct json_value *member = NULL;
     AUTO_BUF struct buf text = BUF_INIT(AGENT_DOC_MAX);
     struct json json = JSON_INIT(&text);
 
-    if (!agent || !letta_only_members(rq, rq->json, known) ||
+    if (!agent || !letta_only_members(rq, "requires_approval") ||
         !letta_member(rq, "requires_approval", JSON_BOOL, false, &member))
         return;
     const struct object *tool = registry_by_name(rq->api->registry, rq->caller.org_id, rq->arg[1]);

@@ -144,9 +144,8 @@ void route_config_one(struct request *rq)
 
 static bool read_config(struct request *rq, const struct json_value **ret)
 {
-    static const char *const known[] = {"config", NULL};
 
-    return letta_only_members(rq, rq->json, known) && letta_member(rq, "config", JSON_OBJECT, true, ret);
+    return letta_only_members(rq, "config") && letta_member(rq, "config", JSON_OBJECT, true, ret);
 }
 
 void route_config_create(struct request *rq)
@@ -223,7 +222,7 @@ static void on_rebuilt(void *ctx, const struct set *set, const struct brig_err *
         letta_not_found(rq, "SandboxConfig", "local");
 }
 
-/* Builds the set of the configuration anew; the answer is the configuration, when it is there. */
+/* Builds the set of the configuration again; the answer is the configuration, when it is there. */
 static void rebuild(struct request *rq, const struct object *object)
 {
     struct set_build *build = NULL;

@@ -187,12 +187,12 @@ static void answer_hits(struct request *rq, const struct hit *hits, size_t n)
 
 void route_tool_search(struct request *rq)
 {
-    static const char *const known[] = {"query", "search_mode", "tool_types", "tags", "limit", NULL};
     const struct objects *objects = registry_objects(rq->api->registry);
     const struct json_value *query = NULL, *limit = NULL, *types = NULL, *tags = NULL;
     size_t n = 0;
 
-    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "query", JSON_STRING, false, &query) ||
+    if (!letta_only_members(rq, "query search_mode tool_types tags limit") ||
+        !letta_member(rq, "query", JSON_STRING, false, &query) ||
         !letta_member(rq, "limit", JSON_NUMBER, false, &limit) ||
         !letta_member(rq, "tool_types", JSON_ARRAY, false, &types) ||
         !letta_member(rq, "tags", JSON_ARRAY, false, &tags))
@@ -228,11 +228,10 @@ static void on_schema(void *ctx, const char *json, size_t len, const struct brig
 
 void route_tool_schema(struct request *rq)
 {
-    static const char *const known[] = {"code", "source_type", NULL};
     const struct json_value *code = NULL, *type = NULL;
     struct brig_err err = {0};
 
-    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "code", JSON_STRING, true, &code) ||
+    if (!letta_only_members(rq, "code source_type") || !letta_member(rq, "code", JSON_STRING, true, &code) ||
         !letta_member(rq, "source_type", JSON_STRING, false, &type))
         return;
     if (executor_schema(rq->api->executor, &rq->caller, code->string, code->len, type ? type->string : "python", NULL,

@@ -97,10 +97,9 @@ void route_variable_list(struct request *rq)
 
 static bool read_change(struct request *rq, bool all, struct variable_change *change)
 {
-    static const char *const known[] = {"key", "value", "description", NULL};
     const struct json_value *key = NULL, *value = NULL, *description = NULL;
 
-    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "key", JSON_STRING, all, &key) ||
+    if (!letta_only_members(rq, "key value description") || !letta_member(rq, "key", JSON_STRING, all, &key) ||
         !letta_member(rq, "value", JSON_STRING, all, &value) ||
         !letta_member(rq, "description", JSON_STRING, false, &description))
         return false;

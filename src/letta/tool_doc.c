@@ -66,19 +66,9 @@ static bool is_typescript(const struct json_value *type)
 
 bool tool_body_check(struct request *rq, bool update)
 {
-    static const char *const known[] = {"source_code",
-                                        "source_type",
-                                        "json_schema",
-                                        "args_json_schema",
-                                        "description",
-                                        "tags",
-                                        "return_char_limit",
-                                        "pip_requirements",
-                                        "npm_requirements",
-                                        "default_requires_approval",
-                                        "enable_parallel_execution",
-                                        "brig",
-                                        NULL};
+    static const char known[] =
+        "source_code source_type json_schema args_json_schema description tags return_char_limit "
+        "pip_requirements npm_requirements default_requires_approval enable_parallel_execution brig";
     static const struct {
         const char *name;
         enum json_type type;
@@ -92,7 +82,7 @@ bool tool_body_check(struct request *rq, bool update)
                    {"metadata_", JSON_OBJECT}};
     const struct json_value *value = NULL;
 
-    if (!update && !letta_only_members(rq, rq->json, known))
+    if (!update && !letta_only_members(rq, known))
         return false;
     if (!letta_member(rq, "source_code", JSON_STRING, !update, &value))
         return false;
@@ -130,6 +120,18 @@ static void put_given(struct json *json, const char *key, const struct json_valu
 {
     if (value)
         api_put(json, key, value);
+}
+
+#define WORD_SIZE 64u
+/* Takes the next of the words; false: there is none. */
+static bool next_word(const char **words, char word[WORD_SIZE])
+{
+    size_t n = strcspn(*words, " ");
+
+    memcpy(word, *words, n);
+    word[n] = '\0';
+    *words += n + ((*words)[n] == ' ');
+    return n > 0;
 }
 
 static void put_metadata(const struct tool_doc *in, struct json *json)
@@ -239,22 +241,16 @@ int tool_doc_build(const struct tool_doc *in, struct buf *out, struct brig_err *
 int tool_doc_floating(const struct json_value *body, const char *schema, size_t schema_len, struct buf *out,
                       struct brig_err *err)
 {
-    static const char *const members[] = {"source_code",
-                                          "source_type",
-                                          "args_json_schema",
-                                          "pip_requirements",
-                                          "npm_requirements",
-                                          "return_char_limit",
-                                          "brig",
-                                          "metadata_",
-                                          "name"};
+    static const char members[] = "source_code source_type args_json_schema pip_requirements npm_requirements "
+                                  "return_char_limit brig metadata_ name";
     struct json json = JSON_INIT(out);
     const struct json_value *given = json_get(body, "json_schema");
+    char name[WORD_SIZE];
 
     json_object(&json);
-    for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
-        const struct json_value *value = json_get(body, members[i]);
-        put_given(&json, members[i], value && value->type != JSON_NULL ? value : NULL);
+    for (const char *words = members; next_word(&words, name);) {
+        const struct json_value *value = json_get(body, name);
+        put_given(&json, name, value && value->type != JSON_NULL ? value : NULL);
     }
     if (schema)
         json_key_raw(&json, "json_schema", schema, schema_len);
@@ -269,29 +265,17 @@ int tool_doc_floating(const struct json_value *body, const char *schema, size_t 
 
 void tool_doc_put(void *ctx UNUSED, struct json *json, const struct object *object)
 {
-    static const char *const members[] = {"tool_type",
-                                          "description",
-                                          "source_type",
-                                          "name",
-                                          "tags",
-                                          "source_code",
-                                          "json_schema",
-                                          "args_json_schema",
-                                          "return_char_limit",
-                                          "pip_requirements",
-                                          "npm_requirements",
-                                          "default_requires_approval",
-                                          "enable_parallel_execution",
-                                          "created_by_id",
-                                          "last_updated_by_id",
-                                          "metadata_",
-                                          "project_id"};
+    static const char members[] =
+        "tool_type description source_type name tags source_code json_schema args_json_schema return_char_limit "
+        "pip_requirements npm_requirements default_requires_approval enable_parallel_execution created_by_id "
+        "last_updated_by_id metadata_ project_id";
     const struct json_value *ours = json_get(object->json, "brig");
+    char name[WORD_SIZE];
 
     json_object(json);
     json_key_string(json, "id", object->id);
-    for (size_t i = 0; i < ARRAY_SIZE(members); i++)
-        api_put(json, members[i], json_get(object->json, members[i]));
+    for (const char *words = members; next_word(&words, name);)
+        api_put(json, name, json_get(object->json, name));
     json_key_object(json, "brig");
     json_key_u64(json, "version", object->version);
     json_key_object(json, "registrant");

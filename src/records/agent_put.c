@@ -194,26 +194,13 @@ static int put_secrets(struct draft *draft)
 
 /* ---- the rest ----------------------------------------------------------------------------------------- */
 
-static bool is_ours(const char *name)
+static bool is_ours(const struct json_value *member)
 {
-    static const char *const ours[] = {"id",
-                                       "name",
-                                       "project_id",
-                                       "tools",
-                                       "tool_ids",
-                                       "state",
-                                       "secrets",
-                                       "tool_exec_environment_variables",
-                                       "created_by_id",
-                                       "last_updated_by_id",
-                                       "created_at",
-                                       "updated_at",
-                                       "organization_id"};
+    static const char words[] =
+        "id name project_id tools tool_ids state secrets tool_exec_environment_variables created_by_id "
+        "last_updated_by_id created_at updated_at organization_id";
 
-    for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
-        if (str_eq(name, ours[i]))
-            return true;
-    return false;
+    return str_has_word(words, member->key, member->key_len);
 }
 
 static int put_other(struct draft *draft)
@@ -226,7 +213,7 @@ static int put_other(struct draft *draft)
         if (!json_get(draft->given, item->key))
             json_key_raw(draft->json, item->key, item->raw, item->raw_len);
     for (const struct json_value *item = draft->given ? draft->given->first : NULL; item; item = item->next)
-        if (!is_ours(item->key)) {
+        if (!is_ours(item)) {
             json_key_raw(draft->json, item->key, item->raw, item->raw_len);
             n++;
         }

@@ -8,7 +8,7 @@
 
 struct rotate_kind {
     bool (*stale)(void *ctx, const struct object *object);
-    objects_make_fn *make; /* gets ctx and writes the object with its values sealed anew; 1 if nothing is stale */
+    objects_make_fn *make; /* gets ctx and writes the object with its values sealed again; 1 if nothing is stale */
     void *ctx;             /* stays until done */
     bool keep_time;        /* updated_at stays: it says when the value was set */
 };

@@ -5,7 +5,7 @@
  * start, and a second batch later might meet runs that are new.
  *
  * How much there is: store->doc_bytes is never too low. Each write adds its size and nothing looks for what it
- * replaced; once the sum is over the limit it is computed anew from an index, and only then anything is deleted. The
+ * replaced; once the sum is over the limit it is computed again from an index, and only then anything is deleted. The
  * writer takes it back when a transaction fails (store_writer.c).
  *
  * Whose: the organisation that has the most loses its oldest, so nobody's evidence goes because somebody else writes

@@ -27,18 +27,13 @@ static bool put_one(void *ctx, const struct approval *approval)
     return true;
 }
 
-static const char *scope(const struct request *rq)
-{
-    return rq->caller.socket ? "" : rq->caller.org_id;
-}
-
 void route_approval_list(struct request *rq)
 {
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
     struct json json = JSON_INIT(&out);
 
     request_list_begin(&json, "approvals");
-    approvals_each(rq->api->approvals, scope(rq), put_one, &json);
+    approvals_each(rq->api->approvals, request_scope(rq), put_one, &json);
     request_list_end(rq, &json);
 }
 
@@ -59,20 +54,19 @@ static bool find_actor(void *ctx, const struct approval *approval)
 
 static void decide(struct request *rq, bool yes)
 {
-    static const char *const known[] = {"reason", NULL};
     const struct json_value *reason = json_get(rq->json, "reason");
     struct asked asked = {.run_id = rq->arg[0], .actor = rq->caller.actor};
     struct brig_err err = {0};
 
-    if (!api_only_members(rq, rq->json, known))
+    if (!api_only_members(rq, "reason"))
         return;
     if (reason && (reason->type != JSON_STRING || reason->len > 1000 || memchr(reason->string, '\0', reason->len)))
         return request_refuse(rq, BRIG_E_USAGE, "reason: must be text of at most 1000 bytes");
-    approvals_each(rq->api->approvals, scope(rq), find_actor, &asked);
+    approvals_each(rq->api->approvals, request_scope(rq), find_actor, &asked);
     if (yes && asked.same && rq->caller.role != STORE_ROLE_ADMIN)
         return request_refuse(rq, BRIG_E_FORBIDDEN, "the key that asked cannot approve its own run");
-    if (approvals_decide(rq->api->approvals, scope(rq), rq->arg[0], yes, rq->caller.actor, reason ? reason->string : "",
-                         &err) < 0)
+    if (approvals_decide(rq->api->approvals, request_scope(rq), rq->arg[0], yes, rq->caller.actor,
+                         reason ? reason->string : "", &err) < 0)
         return request_fail(rq, &err);
     request_audit_sync(rq, yes ? "run.approve" : "run.deny", NULL, rq->arg[0], "ok", reason ? reason->string : "");
     request_status(rq, 204);

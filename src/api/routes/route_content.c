@@ -103,10 +103,9 @@ static void download_event(void *ctx, const uint8_t *data, size_t len)
     exchange_begin(rq->x, down->ranged ? 206 : 200, "application/octet-stream", length);
     exchange_on_drained(rq->x, download_drained, down);
     if (down->head_only) {
-        call_drop(take_ptr(&down->call));
-        exchange_on_gone(rq->x, NULL, NULL);
-        exchange_end(take_ptr(&rq->x));
-        download_left(rq);
+        call_drop(down->call);
+        mem_free(down);
+        request_end(rq, true);
     }
 }
 
@@ -125,14 +124,8 @@ static void download_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, co
         request_fail(rq, &err);
         return;
     }
-    exchange_on_drained(rq->x, NULL, NULL);
-    exchange_on_gone(rq->x, NULL, NULL);
-    if (errnum)
-        exchange_abort(take_ptr(&rq->x)); /* a short answer must not look like a whole one */
-    else
-        exchange_end(take_ptr(&rq->x));
     mem_free(down);
-    request_free(rq);
+    request_end(rq, errnum == 0); /* a short answer must not look like a whole one */
 }
 
 /* "bytes=0-99", "bytes=100-"; other forms are ignored, as RFC 9110 allows. */

@@ -112,15 +112,14 @@ static bool member_mode(struct request *rq, uint32_t *ret)
 
 void route_file_mkdir(struct request *rq)
 {
-    static const char *const known[] = {"path", "path_encoding", "mode", "parents", NULL};
     const struct call_events events = {.reply = reply_entry, .ctx = rq};
     uint8_t buffer[FILE_OPEN_MAX];
     struct svc_cursor out = CURSOR(buffer);
     uint32_t mode = 0755;
     bool parents = true;
 
-    if (!api_only_members(rq, rq->json, known) || !member_mode(rq, &mode) || !member_bool(rq, "parents", &parents) ||
-        !files_put_member(rq, &out, "path", 0))
+    if (!api_only_members(rq, "path path_encoding mode parents") || !member_mode(rq, &mode) ||
+        !member_bool(rq, "parents", &parents) || !files_put_member(rq, &out, "path", 0))
         return;
     svc_put_u32(&out, mode);
     svc_put_u32(&out, parents);
@@ -130,13 +129,12 @@ void route_file_mkdir(struct request *rq)
 
 void route_file_move(struct request *rq)
 {
-    static const char *const known[] = {"from", "from_encoding", "to", "to_encoding", "replace", NULL};
     const struct call_events events = {.reply = reply_entry, .ctx = rq};
     uint8_t buffer[FILE_OPEN_MAX];
     struct svc_cursor out = CURSOR(buffer);
     bool replace = false;
 
-    if (!api_only_members(rq, rq->json, known) || !member_bool(rq, "replace", &replace) ||
+    if (!api_only_members(rq, "from from_encoding to to_encoding replace") || !member_bool(rq, "replace", &replace) ||
         !files_put_member(rq, &out, "from", 0) || !files_put_bytes(rq, &out, "to"))
         return;
     svc_put_u32(&out, replace);
@@ -233,11 +231,9 @@ static void listing_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, con
     listing_begin(listing);
     uint32_t more = errnum ? 1 : svc_get_u32(&in);
     const char *tail = more ? "],\"truncated\":true}" : "],\"truncated\":false}";
-    exchange_on_gone(rq->x, NULL, NULL);
     exchange_write(rq->x, tail, strlen(tail));
-    exchange_end(take_ptr(&rq->x));
     listing_free(listing);
-    request_free(rq);
+    request_end(rq, true);
 }
 
 void route_file_list(struct request *rq)
@@ -297,16 +293,10 @@ static const char *change_name(uint32_t mask)
 
 static void put_change(struct json *json, const struct svc_file_change *change)
 {
-    bool text = json_utf8_valid(change->path.data, change->path.len);
-
     json_object(json);
     json_key_string(json, "type", change_name(change->mask));
-    json_key(json, "path");
-    if (text)
-        json_string_n(json, change->path.data, change->path.len);
-    else
-        json_base64(json, change->path.data, change->path.len);
-    json_key_string(json, "path_encoding", text ? "utf-8" : "base64");
+    api_put_bytes(json, "path", "path_encoding", json_utf8_valid(change->path.data, change->path.len),
+                  change->path.data, change->path.len);
     json_key_bool(json, "directory", change->mask & IN_ISDIR);
     if (change->cookie) {
         json_key_u64(json, "cookie", change->cookie);

@@ -134,14 +134,13 @@ static bool read_key_rights(struct request *rq, struct buf *doc)
 
 void route_key_create(struct request *rq)
 {
-    static const char *const known[] = {"name", "role", "org", "expires", "user_ids", "metrics", NULL};
     const struct json_value *name = json_get(rq->json, "name");
     struct brig_err err = {0};
     struct key key = {0};
     AUTO_BUF struct buf doc = BUF_INIT(256);
 
-    if (!api_only_members(rq, rq->json, known) || (name && !api_name(rq, name, key.name, sizeof key.name)) ||
-        !read_key_role(rq, &key))
+    if (!api_only_members(rq, "name role org expires user_ids metrics") ||
+        (name && !api_name(rq, name, key.name, sizeof key.name)) || !read_key_role(rq, &key))
         return;
     const char *org = read_key_org(rq);
     if (!org || !read_key_expiry(rq, &key) || !read_key_rights(rq, &doc))

@@ -65,10 +65,9 @@ static void on_stored(void *ctx, const struct object *account, const struct brig
 
 static void put_list(struct request *rq, const char *org, const char *key)
 {
-    static const char *const known[] = {"allow", "deny", "default", NULL};
     struct brig_err err;
 
-    if (api_only_members(rq, rq->json, known) &&
+    if (api_only_members(rq, "allow deny default") &&
         (lists_check(rq->json, &err) < 0 || lists_put(rq->api->accounts, org, key, rq->json, on_stored, rq, &err) < 0))
         request_fail(rq, &err);
 }

@@ -53,19 +53,13 @@ static void on_data(void *ctx, unsigned stream, uint64_t offset, const uint8_t *
 {
     struct logs *logs = ctx;
     struct json json = JSON_INIT(&logs->piece);
-    bool text = json_is_text(data, len);
 
     logs->piece.len = 0;
     json_object(&json);
     json_key_u64(&json, "process", process_number(logs->process));
     json_key_string(&json, "stream", stream == 1 ? "stdout" : "stderr");
     json_key_u64(&json, "offset", offset);
-    json_key(&json, "data");
-    if (text)
-        json_string_n(&json, data, len);
-    else
-        json_base64(&json, data, len);
-    json_key_string(&json, "encoding", text ? "utf-8" : "base64");
+    api_put_bytes(&json, "data", "encoding", json_is_text(data, len), data, len);
     json_end(&json);
     logs->owed[stream] += len;
     if (json_finish(&json) == 0 && buf_append(&logs->piece, "\n", 1) == 0 &&
@@ -97,12 +91,8 @@ static void next(struct logs *logs, struct process *process)
         if (output_open_now(process, (1u << 1) | (1u << 2), start, &events, &logs->output, NULL) == 0)
             return;
     }
-    rq->left = NULL;
-    exchange_on_drained(rq->x, NULL, NULL);
-    exchange_on_gone(rq->x, NULL, NULL);
-    exchange_end(take_ptr(&rq->x));
     logs_free(logs);
-    request_free(rq);
+    request_end(rq, true);
 }
 
 void route_sandbox_logs(struct request *rq)

@@ -31,11 +31,10 @@ static void on_org_stored(void *ctx, const struct object *org, const struct brig
 
 void route_org_create(struct request *rq)
 {
-    static const char *const known[] = {"name", NULL};
     char name[sizeof((struct org *)0)->name];
     struct brig_err err;
 
-    if (api_only_members(rq, rq->json, known) && api_name(rq, json_get(rq->json, "name"), name, sizeof name) &&
+    if (api_only_members(rq, "name") && api_name(rq, json_get(rq->json, "name"), name, sizeof name) &&
         org_create(rq->api->accounts, name, on_org_stored, rq, &err) < 0)
         request_fail(rq, &err);
 }

@@ -80,18 +80,6 @@ static bool send_event(struct reader *reader, const char *event, const char *id,
     return exchange_sse(reader->x, event, id, json->out->data, json->out->len);
 }
 
-static void put_data(struct json *json, const uint8_t *data, size_t len)
-{
-    bool text = json_is_text(data, len);
-
-    json_key(json, "data");
-    if (text)
-        json_string_n(json, data, len);
-    else
-        json_base64(json, data, len);
-    json_key_string(json, "encoding", text ? "utf-8" : "base64");
-}
-
 static bool send_as_event(struct reader *reader, unsigned stream, uint64_t offset, const uint8_t *data, size_t len)
 {
     struct json json = JSON_INIT(&reader->scratch);
@@ -99,7 +87,7 @@ static bool send_as_event(struct reader *reader, unsigned stream, uint64_t offse
 
     reader->scratch.len = 0;
     json_object(&json);
-    put_data(&json, data, len);
+    api_put_bytes(&json, "data", "encoding", json_is_text(data, len), data, len);
     json_key_u64(&json, "offset", offset);
     json_end(&json);
     if (json_finish(&json) < 0)
@@ -194,14 +182,9 @@ static void on_end(void *ctx, const char *receipt, size_t len)
     exchange_on_gone(reader->x, NULL, NULL);
     if (reader->form == FORM_EVENTS)
         (void)!exchange_sse(reader->x, "end", NULL, receipt ? receipt : "null", receipt ? len : 4);
-    exchange_on_drained(reader->x, NULL, NULL);
-    if (receipt || reader->now || reader->form == FORM_EVENTS)
-        exchange_end(reader->x);
-    else
-        exchange_abort(reader->x);
-    rq->x = NULL; /* answered by hand */
+    const bool whole = receipt || reader->now || reader->form == FORM_EVENTS;
     reader_free(reader);
-    request_free(rq);
+    request_end(rq, whole);
 }
 
 static void on_left(struct request *rq)

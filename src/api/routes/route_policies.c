@@ -307,12 +307,11 @@ static void answer_check(struct request *rq, const struct network_choice *choice
 
 void route_policy_check(struct request *rq)
 {
-    static const char *const known[] = {"network", "host", "port", "address", "protocol", "method", "path", NULL};
     struct check check = {.question = {.seen = POLICY_SEEN_NOTHING}};
     struct network_choice choice = {.policy = NULL};
     struct brig_err err;
 
-    if (!api_only_members(rq, rq->json, known))
+    if (!api_only_members(rq, "network host port address protocol method path"))
         return;
     int r = read_host(rq, &check, &err);
     if (r == 0)

@@ -35,7 +35,6 @@ static bool flag(struct request *rq, const char *name, bool *ret)
 
 void route_pool_prewarm(struct request *rq)
 {
-    static const char *const known[] = {"language", "count", "template", "strict", "network", NULL};
     const struct json_value *language = json_get(rq->json, "language"), *count = json_get(rq->json, "count"),
                             *template = json_get(rq->json, "template");
     struct pool_want want = {.org_id = rq->caller.org_id,
@@ -43,7 +42,7 @@ void route_pool_prewarm(struct request *rq)
                              .template_name = template && template->type == JSON_STRING ? template->string : NULL};
     struct brig_err err = {0};
 
-    if (!api_only_members(rq, rq->json, known) || !flag(rq, "strict", &want.strict) ||
+    if (!api_only_members(rq, "language count template strict network") || !flag(rq, "strict", &want.strict) ||
         !flag(rq, "network", &want.network))
         return;
     if (language && (language->type != JSON_STRING || tool_language_parse(language->string, &want.language) < 0))

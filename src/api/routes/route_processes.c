@@ -94,28 +94,17 @@ void route_process_get(struct request *rq)
 
 /* ---- signal, kill, resize -------------------------------------------------------------------------------- */
 
-static void on_signalled(void *ctx, const struct brig_err *err)
-{
-    struct request *rq = ctx;
-
-    if (err)
-        request_fail(rq, err);
-    else
-        request_status(rq, 204);
-}
-
 void route_process_kill(struct request *rq)
 {
     struct brig_err err;
 
     if (!process_running(rq->process))
         return request_status(rq, 204);
-    if (process_signal_as(rq->process, &rq->caller, SIGKILL, SVC_SIGNAL_ALL, on_signalled, rq, &err) < 0)
+    if (process_signal_as(rq->process, &rq->caller, SIGKILL, SVC_SIGNAL_ALL, request_done, rq, &err) < 0)
         request_fail(rq, &err);
 }
 
-/* "TERM", "SIGTERM" or 15. */
-static int signal_number(const struct json_value *value)
+int api_signal(const struct json_value *value)
 {
     static const struct {
         const char *name;
@@ -137,19 +126,13 @@ static int signal_number(const struct json_value *value)
     return -EINVAL;
 }
 
-int api_signal(const struct json_value *value)
-{
-    return signal_number(value);
-}
-
 void route_process_signal(struct request *rq)
 {
-    static const char *const known[] = {"signal", "group", NULL};
     const struct json_value *group = json_get(rq->json, "group");
-    int signum = signal_number(json_get(rq->json, "signal"));
+    int signum = api_signal(json_get(rq->json, "signal"));
     struct brig_err err;
 
-    if (!api_only_members(rq, rq->json, known))
+    if (!api_only_members(rq, "signal group"))
         return;
     if (signum < 0)
         return request_refuse(rq, BRIG_E_USAGE, "signal: must be a name such as \"TERM\", or a number from 1 to 64");
@@ -158,7 +141,7 @@ void route_process_signal(struct request *rq)
     if (!process_running(rq->process))
         return request_refuse(rq, BRIG_E_CONFLICT, "process %u has ended", process_number(rq->process));
     if (process_signal_as(rq->process, &rq->caller, signum, group && group->boolean ? SVC_SIGNAL_GROUP : 0,
-                          on_signalled, rq, &err) < 0)
+                          request_done, rq, &err) < 0)
         request_fail(rq, &err);
 }
 
@@ -174,11 +157,10 @@ bool api_size(const struct json_value *object, const char *name, uint16_t *ret)
 
 void route_process_resize(struct request *rq)
 {
-    static const char *const known[] = {"rows", "cols", NULL};
     uint16_t rows = 0, cols = 0;
     struct brig_err err;
 
-    if (!api_only_members(rq, rq->json, known))
+    if (!api_only_members(rq, "rows cols"))
         return;
     if (!api_size(rq->json, "rows", &rows) || !api_size(rq->json, "cols", &cols))
         return request_refuse(rq, BRIG_E_USAGE, "rows and cols: must be numbers from 1 to 65535");
@@ -250,10 +232,7 @@ static void feed_finish(struct feeding *feeding, const struct brig_err *err)
         input_close(feeding->input, feeding->eof && !err);
     rq->left = NULL;
     feed_free(feeding);
-    if (err)
-        request_fail(rq, err);
-    else
-        request_status(rq, 204);
+    request_done(rq, err);
 }
 
 /* Returns false when the request is over. */

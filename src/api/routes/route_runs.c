@@ -23,8 +23,8 @@ static bool may_read(const struct request *rq, const char *doc)
     return caller_is_admin(&rq->caller) || receipt_is_for(doc, rq->caller.key_id);
 }
 
-static void on_one(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n, bool more UNUSED,
-                   const struct brig_err *err)
+void runs_answer_one(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n, bool more UNUSED,
+                     const struct brig_err *err)
 {
     struct request *rq = ctx;
 
@@ -90,7 +90,7 @@ static bool read_page(struct request *rq, struct store_query *query)
     if (!request_query_u64(rq, "limit", 1, 1000, &limit) || !read_time(rq, "since", &query->since_ns) ||
         !read_time(rq, "until", &query->until_ns))
         return false;
-    query->org_id = rq->caller.socket ? "" : rq->caller.org_id;
+    query->org_id = request_scope(rq);
     query->limit = (unsigned)limit;
     query->after = request_query(rq, "cursor");
     query->cause = request_query(rq, "cause");
@@ -110,16 +110,6 @@ static void list(struct request *rq, find_fn *find, const char *name)
         return;
     rq->state = (void *)(uintptr_t)name;
     if (find(rq->api->store, &query, on_many, rq, &err) < 0)
-        request_fail(rq, &err);
-}
-
-static void one(struct request *rq, find_fn *find)
-{
-    const struct store_query query = {
-        .org_id = rq->caller.socket ? "" : rq->caller.org_id, .id = rq->arg[0], .limit = 1};
-    struct brig_err err;
-
-    if (find(rq->api->store, &query, on_one, rq, &err) < 0)
         request_fail(rq, &err);
 }
 
@@ -161,8 +151,7 @@ static void on_settled(void *ctx, const struct brig_err *failed UNUSED)
 {
     struct looking *looking = ctx;
     struct request *rq = looking->rq;
-    const struct store_query query = {
-        .org_id = rq->caller.socket ? "" : rq->caller.org_id, .id = rq->x ? rq->arg[0] : "", .limit = 1};
+    const struct store_query query = {.org_id = request_scope(rq), .id = rq->x ? rq->arg[0] : "", .limit = 1};
     struct brig_err err;
 
     if (store_find_runs(rq->api->store, &query, on_receipt, looking, &err) == 0)
@@ -191,7 +180,7 @@ static void answer_receipt(struct request *rq, const char *doc)
 /* One that goes on has no receipt yet: its state is told instead. */
 void route_runs_get(struct request *rq)
 {
-    const struct run *run = executor_find(rq->api->executor, rq->caller.socket ? "" : rq->caller.org_id, rq->arg[0]);
+    const struct run *run = executor_find(rq->api->executor, request_scope(rq), rq->arg[0]);
     AUTO_BUF struct buf out = BUF_INIT(1u << 20);
     struct json json = JSON_INIT(&out);
 
@@ -208,7 +197,11 @@ void route_certificates_list(struct request *rq)
 
 void route_certificates_get(struct request *rq)
 {
-    one(rq, store_find_certificates);
+    const struct store_query query = {.org_id = request_scope(rq), .id = rq->arg[0], .limit = 1};
+    struct brig_err err;
+
+    if (store_find_certificates(rq->api->store, &query, runs_answer_one, rq, &err) < 0)
+        request_fail(rq, &err);
 }
 
 /* ---- a run with its own sandbox -------------------------------------------------------------------------- */

@@ -229,12 +229,11 @@ static void on_network(void *ctx, struct sbox *sbox, const struct brig_err *fail
 
 void route_sandbox_update(struct request *rq)
 {
-    static const char *const known[] = {"timeout", "metadata", "network", NULL};
     const struct json_value *network = json_get(rq->json, "network");
     struct change change;
     struct brig_err err;
 
-    if (!api_only_members(rq, rq->json, known) || !read_change(rq, &change))
+    if (!api_only_members(rq, "timeout metadata network") || !read_change(rq, &change))
         return;
     int r = network ? sbox_set_network(rq->sbox, &rq->caller, network, on_network, rq, &err)
                     : sbox_update(rq->sbox, &rq->caller, change.timeout_ms, change.has_metadata ? change.pairs : NULL,
@@ -261,12 +260,7 @@ void route_sandbox_resume(struct request *rq)
 
 static void on_deleted(void *ctx, struct sbox *sbox UNUSED, const struct brig_err *err)
 {
-    struct request *rq = ctx;
-
-    if (err)
-        request_fail(rq, err);
-    else
-        request_status(rq, 204);
+    request_done(ctx, err);
 }
 
 void route_sandbox_delete(struct request *rq)
@@ -283,19 +277,6 @@ struct stopping {
     char id[32], org_id[64];
 };
 
-static void on_certificate(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n,
-                           bool more UNUSED, const struct brig_err *err)
-{
-    struct request *rq = ctx;
-
-    if (err)
-        request_fail(rq, err);
-    else if (n == 0)
-        request_refuse(rq, BRIG_E_NOT_FOUND, "no certificate of that sandbox");
-    else
-        request_text(rq, 200, "application/json", docs[0], strlen(docs[0]));
-}
-
 static void on_stopped(void *ctx, struct sbox *sbox UNUSED, const struct brig_err *failed)
 {
     struct stopping *stopping = ctx;
@@ -305,7 +286,7 @@ static void on_stopped(void *ctx, struct sbox *sbox UNUSED, const struct brig_er
 
     if (failed)
         request_fail(rq, failed);
-    else if (store_find_certificates(rq->api->store, &query, on_certificate, rq, &err) < 0)
+    else if (store_find_certificates(rq->api->store, &query, runs_answer_one, rq, &err) < 0)
         request_fail(rq, &err);
     mem_free(stopping);
 }

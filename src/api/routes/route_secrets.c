@@ -144,12 +144,11 @@ static uint8_t *read_value(struct request *rq, size_t *ret_len)
 
 void route_secret_put(struct request *rq)
 {
-    static const char *const known[] = {"value", "value_base64", "broker", NULL};
     struct secrets *secrets = rq->api->secrets;
     struct brig_err err = {0};
     size_t len = 0;
 
-    if (!api_only_members(rq, rq->json, known))
+    if (!api_only_members(rq, "value value_base64 broker"))
         return;
     const bool is_new = !secrets_find(secrets, rq->caller.org_id, rq->arg[0]);
     struct writing *writing = begin(rq, "secret.set", is_new ? 201 : 200);

@@ -21,11 +21,10 @@ static void on_open(void *ctx, struct shell *shell, const struct brig_err *err)
 
 void route_shell_open(struct request *rq)
 {
-    static const char *const known[] = {"cwd", "env", NULL};
     struct process_spec_parsed parsed;
     struct brig_err err;
 
-    if (!api_only_members(rq, rq->json, known))
+    if (!api_only_members(rq, "cwd env"))
         return;
     if (process_spec_parse_shell(rq->json, rq->sbox, &parsed, &err) < 0)
         return request_fail(rq, &err);
@@ -57,13 +56,12 @@ static void run_left(struct request *rq)
 
 void route_shell_run(struct request *rq)
 {
-    static const char *const known[] = {"command", "timeout", NULL};
     const struct json_value *command = json_get(rq->json, "command"), *timeout = json_get(rq->json, "timeout");
     struct shell *shell = NULL;
     uint64_t ms = sbox_limits(rq->sbox)->timeout;
     struct brig_err err;
 
-    if (!api_only_members(rq, rq->json, known) || !find(rq, &shell))
+    if (!api_only_members(rq, "command timeout") || !find(rq, &shell))
         return;
     if (!command || command->type != JSON_STRING || command->len == 0 || memchr(command->string, '\0', command->len))
         return request_refuse(rq, BRIG_E_USAGE, "command: must be text without NUL");

@@ -15,19 +15,18 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define COMMON_MEMBERS                                                                                       \
-    "env_vars", "timeout", "limits", "network", "secrets", "agent_id", "agent_state", "sandbox_id", "reuse", \
-        "provider", "fallback", "strict", "background", "stream"
+#define COMMON_MEMBERS                                                                                 \
+    "env_vars timeout limits network secrets agent_id agent_state sandbox_id reuse provider fallback " \
+    "strict background stream"
 
 /* ---- a registered tool ----------------------------------------------------------------------------------- */
 
 void route_tool_run(struct request *rq)
 {
-    static const char *const known[] = {"args", COMMON_MEMBERS, NULL};
     const char *org = rq->caller.org_id, *name = rq->arg[0];
     const struct object *tool = registry_by_name(rq->api->registry, org, name);
 
-    if (!api_only_members(rq, rq->json, known))
+    if (!api_only_members(rq, "args " COMMON_MEMBERS))
         return;
     if (!tool)
         tool = objects_find(registry_objects(rq->api->registry), org, name);
@@ -128,12 +127,11 @@ static int encode_files(struct running *running, const struct json_value *files,
 
 void route_run_once(struct request *rq)
 {
-    static const char *const known[] = {
-        "language",         "code",         "command", "files", "collect", "pip_requirements",
-        "npm_requirements", COMMON_MEMBERS, NULL};
     const struct json_value *code = json_get(rq->json, "code"), *command = json_get(rq->json, "command");
 
-    if (!api_only_members(rq, rq->json, known) || !files_ok(rq))
+    if (!api_only_members(rq,
+                          "language code command files collect pip_requirements npm_requirements " COMMON_MEMBERS) ||
+        !files_ok(rq))
         return;
     if (!code == !command || (code && code->type != JSON_STRING) ||
         (command && command->type != JSON_STRING && command->type != JSON_ARRAY))
@@ -160,7 +158,7 @@ void route_run_once(struct request *rq)
 
 void route_run_cancel(struct request *rq)
 {
-    struct run *run = executor_find(rq->api->executor, rq->caller.socket ? "" : rq->caller.org_id, rq->arg[0]);
+    struct run *run = executor_find(rq->api->executor, request_scope(rq), rq->arg[0]);
     AUTO_BUF struct buf out = BUF_INIT(1u << 20);
     struct json json = JSON_INIT(&out);
 
@@ -189,24 +187,13 @@ static void send_more(void *ctx, struct exchange *x)
     struct sending *sending = ctx;
     struct request *rq = sending->rq;
     char data[64u << 10];
+    ssize_t n;
 
-    for (;;) {
-        ssize_t n = read(sending->fd, data, sizeof data);
-        if (n > 0 && !exchange_write(x, data, (size_t)n))
+    while ((n = read(sending->fd, data, sizeof data)) > 0)
+        if (!exchange_write(x, data, (size_t)n))
             return;
-        if (n > 0)
-            continue;
-        if (n == 0)
-            exchange_end(x);
-        else
-            exchange_abort(x);
-        break;
-    }
     sending_end(sending);
-    rq->left = NULL;
-    exchange_on_gone(x, NULL, NULL);
-    rq->x = NULL;
-    request_free(rq);
+    request_end(rq, n == 0);
 }
 
 static void send_left(struct request *rq)

@@ -98,12 +98,11 @@ static bool is_text(const struct json_value *value)
 
 void route_agent_secret_put(struct request *rq)
 {
-    static const char *const known[] = {"key", "value", "description", NULL};
     const struct json_value *key = json_get(rq->json, "key"), *value = json_get(rq->json, "value"),
                             *description = json_get(rq->json, "description");
     const struct object *agent = find_agent(rq);
 
-    if (!agent || !api_only_members(rq, rq->json, known))
+    if (!agent || !api_only_members(rq, "key value description"))
         return;
     if (description && description->type == JSON_NULL)
         description = NULL;

@@ -33,7 +33,7 @@ static const struct flag create_flags[] = {
     {"timeout", "TIME", "its age: ended (or paused) after this", flag_set_text, AT(timeout), 0},
     {"idle-timeout", "TIME", "ended when nothing happened for this long", flag_set_text, AT(idle_timeout), 0},
     {"on-timeout", "kill|pause", "what the timeout does (default kill)", flag_set_text, AT(on_timeout), 0},
-    {"on-death", "none|recreate", "made anew after a fault (default none)", flag_set_text, AT(on_death), 0},
+    {"on-death", "none|recreate", "made again after a fault (default none)", flag_set_text, AT(on_death), 0},
     {"idle-policy", "POLICY", "activity: programs keep it (default); requests: only requests do", flag_set_text,
      AT(idle_policy), 0},
     {"memory", "SIZE", "memory of all of it (default 512m)", flag_set_text, AT(memory), 'm'},
