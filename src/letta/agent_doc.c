@@ -147,17 +147,19 @@ const struct json_value *agent_besides(const struct object *agent, const char *n
     return json_get(json_get(agent->json, "other"), name);
 }
 
+bool agent_rule_is(const struct json_value *rule, const char *tool_name)
+{
+    return json_get_is(rule, "type", "requires_approval") && json_get_is(rule, "tool_name", tool_name);
+}
+
 bool agent_wants_approval(const struct object *agent, const char *tool_name)
 {
     const struct json_value *rules = agent_besides(agent, "tool_rules");
 
     for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule;
-         rule = rule->next) {
-        const struct json_value *type = json_get(rule, "type"), *name = json_get(rule, "tool_name");
-        if (type && type->type == JSON_STRING && str_eq(type->string, "requires_approval") && name &&
-            name->type == JSON_STRING && str_eq(name->string, tool_name))
+         rule = rule->next)
+        if (agent_rule_is(rule, tool_name))
             return true;
-    }
     return false;
 }
 
@@ -195,8 +197,7 @@ static void put_secret_list(const struct request *rq, const struct object *agent
 
     json_key_array(json, key);
     for (const struct json_value *s = secrets ? secrets->first : NULL; s; s = s->next) {
-        const struct json_value *name = json_get(s, "key");
-        const char *text = s->key ? s->key : name && name->type == JSON_STRING ? name->string : "";
+        const char *text = s->key ? s->key : json_get_text(s, "key", "");
         json_object(json);
         api_put(json, "id", json_get(s, "id"));
         json_key_string(json, "key", text);

@@ -18,6 +18,8 @@ bool agent_body_build(struct request *rq, bool update, struct buf *out) MUST_CHE
 void agent_doc_put(void *ctx, struct json *json, const struct object *agent);
 /* A member of Letta's agent that is only kept (`other` in records/agents.h); or NULL. */
 const struct json_value *agent_besides(const struct object *agent, const char *name);
+/* Is it the rule that runs of this tool need an approval? */
+bool agent_rule_is(const struct json_value *rule, const char *tool_name);
 /* Do the agent's tool_rules ask for an approval of this tool? */
 bool agent_wants_approval(const struct object *agent, const char *tool_name);
 

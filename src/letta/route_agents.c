@@ -137,8 +137,7 @@ static bool wanted(void *ctx, const struct object *agent)
     struct request *rq = ctx;
     const char *name = request_query(rq, "name"), *text = request_query(rq, "query_text");
     const char *project = request_query(rq, "project_id");
-    const struct json_value *own = json_get(agent->json, "name");
-    const char *is = own && own->type == JSON_STRING ? own->string : "", *of = agent_project(agent);
+    const char *is = agent_name(agent) ? agent_name(agent) : "", *of = agent_project(agent);
 
     return (!name || str_eq(name, is)) && (!text || strcasestr(is, text)) &&
            (!project || (of && str_eq(of, project))) && tagged(rq, agent);
@@ -226,13 +225,9 @@ static void put_rules(const struct object *agent, const char *tool, bool on, str
     json_object(json);
     json_key_array(json, "tool_rules");
     for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule;
-         rule = rule->next) {
-        const struct json_value *type = json_get(rule, "type"), *name = json_get(rule, "tool_name");
-        const bool same = type && type->type == JSON_STRING && str_eq(type->string, "requires_approval") && name &&
-                          name->type == JSON_STRING && str_eq(name->string, tool);
-        if (!same)
+         rule = rule->next)
+        if (!agent_rule_is(rule, tool))
             json_raw(json, rule->raw, rule->raw_len);
-    }
     if (on) {
         json_object(json);
         json_key_string(json, "tool_name", tool);

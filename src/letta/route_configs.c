@@ -97,17 +97,7 @@ static void put_by(struct request *rq, const char *id, const char *type, const s
 
 static bool of_type(void *ctx, const struct object *object)
 {
-    const struct json_value *type = json_get(object->json, "type");
-
-    return type && type->type == JSON_STRING && str_eq(type->string, ctx);
-}
-
-static bool type_ok(const char *text)
-{
-    size_t len = strlen(text);
-
-    return len > 0 && len < CONFIG_TYPE_MAX && text[0] >= 'a' && text[0] <= 'z' &&
-           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
+    return json_get_is(object->json, "type", ctx);
 }
 
 void route_config_list(struct request *rq)
@@ -120,7 +110,7 @@ void route_config_list(struct request *rq)
                                     .ctx = (void *)(uintptr_t)type,
                                     .limit = CONFIGS_LIST_DEFAULT};
 
-    if (type && !type_ok(type))
+    if (type && !config_type_ok(type))
         letta_invalid(rq, "query", "sandbox_type", "enum",
                       "Input should be 'e2b', 'modal', 'local' or another provider's name");
     else

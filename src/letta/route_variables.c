@@ -73,10 +73,9 @@ static void on_variable(void *ctx, const struct object *object, const struct bri
 static bool wanted(void *ctx, const struct object *object)
 {
     const struct listing *listing = ctx;
-    const struct json_value *config = json_get(object->json, "config_id"), *key = json_get(object->json, "key");
 
-    return config && config->type == JSON_STRING && str_eq(config->string, listing->config_id) &&
-           (!listing->key || (key && key->type == JSON_STRING && str_eq(key->string, listing->key)));
+    return json_get_is(object->json, "config_id", listing->config_id) &&
+           (!listing->key || json_get_is(object->json, "key", listing->key));
 }
 
 void route_variable_list(struct request *rq)
@@ -176,6 +175,7 @@ void route_variable_delete(struct request *rq)
     const struct object *object = find_variable(rq);
     struct brig_err err = {0};
 
-    if (object && variables_delete(rq->api->configs, rq->caller.org_id, object->id, letta_deleted, rq, &err) < 0)
+    if (object &&
+        objects_delete(configs_variables(rq->api->configs), rq->caller.org_id, object->id, letta_deleted, rq, &err) < 0)
         request_fail(rq, &err);
 }

@@ -225,14 +225,11 @@ static int put_ends(struct draft *draft)
 {
     const char *actor = draft->put->actor;
 
-    if (draft->current) {
+    if (draft->current)
         put_old(draft, "created_by_id", "null");
-    } else {
-        json_key(draft->json, "created_by_id");
-        actor[0] ? json_string(draft->json, actor) : json_null(draft->json);
-    }
-    json_key(draft->json, "last_updated_by_id");
-    actor[0] ? json_string(draft->json, actor) : json_null(draft->json);
+    else
+        json_key_text(draft->json, "created_by_id", actor);
+    json_key_text(draft->json, "last_updated_by_id", actor);
     return 0;
 }
 

@@ -17,13 +17,6 @@
 
 #define invalid(err, ...) err_set(err, BRIG_E_INVALID, 0, __VA_ARGS__)
 
-static const char *text_of(const struct json_value *object, const char *name)
-{
-    const struct json_value *value = json_get(object, name);
-
-    return value && value->type == JSON_STRING && strlen(value->string) == value->len ? value->string : NULL;
-}
-
 /* ---- the kind ----------------------------------------------------------------------------------------- */
 
 static int check_tools(const struct json_value *tools, struct brig_err *err)
@@ -45,8 +38,9 @@ static int check_secrets(const struct json_value *secrets, struct brig_err *err)
     if (secrets->type != JSON_ARRAY || secrets->count > AGENT_SECRETS_MAX)
         return invalid(err, "secrets: at most %u", AGENT_SECRETS_MAX);
     for (const struct json_value *item = secrets->first; item; item = item->next) {
-        const char *key = text_of(item, "key");
-        if (!key || !variable_name_ok(key) || !text_of(item, "id") || !sealed_value_ok(json_get(item, "sealed")))
+        const char *key = json_get_text(item, "key", NULL);
+        if (!key || !variable_name_ok(key) || !json_get_text(item, "id", NULL) ||
+            !sealed_value_ok(json_get(item, "sealed")))
             return invalid(err, "secrets: each needs `id`, `key` and `sealed`");
     }
     return 0;
@@ -140,12 +134,12 @@ const struct json_value *agent_secret_list(const struct object *agent)
 
 const char *agent_project(const struct object *agent)
 {
-    return text_of(agent->json, "project_id");
+    return json_get_text(agent->json, "project_id", NULL);
 }
 
 const char *agent_name(const struct object *agent)
 {
-    return text_of(agent->json, "name");
+    return json_get_text(agent->json, "name", NULL);
 }
 
 bool agent_has_tool(const struct object *agent, const char *tool_id)
@@ -161,7 +155,7 @@ bool agent_has_tool(const struct object *agent, const char *tool_id)
 static int open_secret(const struct agents *agents, const struct object *agent, const struct json_value *item,
                        uint8_t **ret, size_t *ret_len, struct brig_err *err)
 {
-    const char *key = text_of(item, "key");
+    const char *key = json_get_text(item, "key", NULL);
     char context[SEALED_CONTEXT], what[300];
 
     if (sealed_context(agent->org_id, agent->id, key, context) < 0 ||
@@ -181,7 +175,7 @@ int agent_secrets(const struct agents *agents, const struct object *agent,
         size_t len = 0;
         int r = open_secret(agents, agent, item, &value, &len, err);
         if (r == 0) {
-            r = each(ctx, text_of(item, "key"), (const char *)value, len); /* a zero byte follows */
+            r = each(ctx, json_get_text(item, "key", NULL), (const char *)value, len); /* a zero byte follows */
             crypto_secret_free(value, len);
         }
         if (r < 0)
@@ -206,7 +200,7 @@ static bool agent_stale(void *ctx, const struct object *agent)
 static int reseal_secret(const struct agents *agents, const struct object *agent, const struct json_value *item,
                          struct json *json, struct brig_err *err)
 {
-    const char *key = text_of(item, "key");
+    const char *key = json_get_text(item, "key", NULL);
     char context[SEALED_CONTEXT], what[400];
     int r = 0;
 

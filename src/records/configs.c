@@ -27,15 +27,15 @@ struct config_extra {
 
 static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *err)
 {
-    const struct json_value *type = json_get(object->json, "type"), *content = json_get(object->json, "config");
+    const struct json_value *content = json_get(object->json, "config");
+    const char *type = json_get_text(object->json, "type", NULL);
 
-    if (!type || type->type != JSON_STRING || strlen(type->string) != type->len || !config_type_ok(type->string) ||
-        !content || content->type != JSON_OBJECT)
+    if (!type || !config_type_ok(type) || !content || content->type != JSON_OBJECT)
         return err_set(err, BRIG_E_INVALID, 0, "config: needs `type` and `config`");
     struct config_extra *extra = mem_zalloc(sizeof *extra);
     if (!extra)
         return err_nomem(err);
-    *extra = (struct config_extra){.type = type->string, .content = content};
+    *extra = (struct config_extra){.type = type, .content = content};
     int r = config_fingerprint(extra->type, object->org_id, content, extra->fingerprint);
     if (r < 0) {
         mem_free(extra);
@@ -43,12 +43,6 @@ static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *e
     }
     object->extra = extra;
     return 0;
-}
-
-static void on_unloaded(void *ctx UNUSED, struct object *object)
-{
-    mem_free(object->extra);
-    object->extra = NULL;
 }
 
 static const char *config_type(const struct object *config)
@@ -110,13 +104,8 @@ int configs_create(const struct configs_options *options, struct configs **ret, 
     if (!configs)
         return err_nomem(err);
     configs->options = *options;
-    const struct objects_kind kind = {.kind = "config",
-                                      .per_org = 100,
-                                      .loaded = on_loaded,
-                                      .unloaded = on_unloaded,
-                                      .key = key_of,
-                                      .changed = on_changed,
-                                      .ctx = configs};
+    const struct objects_kind kind = {
+        .kind = "config", .per_org = 100, .loaded = on_loaded, .key = key_of, .changed = on_changed, .ctx = configs};
     int r = set_default_dir(configs, err);
     if (r == 0)
         r = objects_create(options->store, &kind, &configs->objects, err);
@@ -201,20 +190,11 @@ static int check_type(const struct config_put *put, const struct json_value *con
     return r;
 }
 
-static void put_actor(struct json *json, const char *key, const char *actor)
-{
-    json_key(json, key);
-    if (actor && actor[0])
-        json_string(json, actor);
-    else
-        json_null(json);
-}
-
 enum standing config_written_as(const struct object *config)
 {
-    const struct json_value *as = json_get(config->json, "written_as");
+    const char *as = json_get_text(config->json, "written_as", NULL);
 
-    return as && as->type == JSON_STRING ? standing_parse(as->string) : STANDING_NONE;
+    return as ? standing_parse(as) : STANDING_NONE;
 }
 
 /* Who answers for it afterwards: one who replaces it all, or of those whose parts are in it the weakest. */
@@ -226,17 +206,13 @@ static enum standing answers_for(const struct config_put *put, const struct obje
 static int write_doc(const struct config_put *put, const struct object *current, const char *type,
                      const struct buf *content, struct buf *doc, struct brig_err *err)
 {
-    const struct json_value *creator = current ? json_get(current->json, "created_by_id") : NULL;
     struct json json = JSON_INIT(doc);
 
     json_object(&json);
     json_key_string(&json, "type", type);
     json_key_raw(&json, "config", content->data, content->len);
-    put_actor(&json, "created_by_id",
-              !current                                  ? put->actor
-              : creator && creator->type == JSON_STRING ? creator->string
-                                                        : NULL);
-    put_actor(&json, "last_updated_by_id", put->actor);
+    json_key_text(&json, "created_by_id", current ? json_get_text(current->json, "created_by_id", NULL) : put->actor);
+    json_key_text(&json, "last_updated_by_id", put->actor);
     json_key_string(&json, "written_as", standing_name(answers_for(put, current)));
     json_end(&json);
     int r = json_finish(&json);

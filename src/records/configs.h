@@ -39,6 +39,7 @@ struct objects *configs_objects(struct configs *configs);
 struct objects *configs_variables(struct configs *configs);
 void configs_configure(struct configs *configs, const struct config *config);
 
+bool config_type_ok(const char *type); /* Could it be the name of a provider? */
 /*
  * The type of a configuration: its member `type`. Without one its members tell: only template or timeout is e2b,
  * language or npm_requirements is modal, pip requirements that are strings are e2b, everything else is local.
@@ -97,8 +98,6 @@ struct variable_change {
 int variables_put(struct configs *configs, const char *org, const char *actor, const char *config_id, const char *id,
                   const struct variable_change *change, objects_done_fn *done, void *ctx,
                   struct brig_err *err) MUST_CHECK;
-int variables_delete(struct configs *configs, const char *org, const char *id, objects_done_fn *done, void *ctx,
-                     struct brig_err *err) MUST_CHECK;
 /* The value; crypto_secret_free() it. Reads Letta's stored form too. */
 int variable_reveal(const struct configs *configs, const struct object *variable, uint8_t **ret, size_t *ret_len,
                     struct brig_err *err) MUST_CHECK;

@@ -13,7 +13,6 @@ struct configs {
 };
 
 /* config_fields.c */
-bool config_type_ok(const char *type);
 bool config_type_known(const char *type); /* its fields are in the table */
 bool config_has_field_of(const struct json_value *config, const char *type);
 

@@ -36,6 +36,8 @@ void node_release(struct node *node)
         return;
     if (node->public.extra && node->objects->kind.unloaded)
         node->objects->kind.unloaded(node->objects->kind.ctx, &node->public);
+    else
+        mem_free(node->public.extra);
     json_doc_free(node->doc);
     if (node->objects->kind.secret && node->text)
         crypto_wipe(node->text, node->public.len);

@@ -46,7 +46,7 @@ struct objects_kind {
     /* Checks a document that was read or is about to be written, and fills object->extra. NULL if there is nothing to
      * do. */
     int (*loaded)(void *ctx, struct object *object, struct brig_err *err);
-    void (*unloaded)(void *ctx, struct object *object);
+    void (*unloaded)(void *ctx, struct object *object); /* frees object->extra; NULL: it is one block */
     /* A string of the document or of extra that no two objects of an organisation may share, such as a tool's name.
      * It is asked after loaded(). NULL if the kind has none; an object without one answers NULL. */
     const char *(*key)(void *ctx, const struct object *object);

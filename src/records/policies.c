@@ -24,7 +24,7 @@ struct policies {
     void *changed_ctx;
 };
 
-const struct objects *policies_objects(const struct policies *policies)
+struct objects *policies_objects(const struct policies *policies)
 {
     return policies->objects;
 }
@@ -123,11 +123,6 @@ void policies_destroy(struct policies *policies)
     mem_free(policies);
 }
 
-void policies_forget_org(struct policies *policies, const char *org)
-{
-    objects_forget_org(policies->objects, org);
-}
-
 void policies_on_change(struct policies *policies, policy_changed_fn *changed, void *ctx)
 {
     policies->changed = changed;
@@ -218,12 +213,6 @@ int policies_put(struct policies *policies, const char *org, const char *name, c
         r = err_set(err, BRIG_E_TOO_LARGE, 0, "a policy with everything written out has at most %u bytes",
                     POLICY_JSON_MAX);
     return r < 0 ? r : objects_put(policies->objects, org, name, text, strlen(text), 0, done, ctx, err);
-}
-
-int policies_delete(struct policies *policies, const char *org, const char *name, objects_done_fn *done, void *ctx,
-                    struct brig_err *err)
-{
-    return objects_delete(policies->objects, org, name, done, ctx, err);
 }
 
 /* ---- what `network` says ------------------------------------------------------------------------------ */

@@ -28,14 +28,11 @@ void policies_destroy(struct policies *policies);
  * stays. */
 int policies_set_packages(struct policies *policies, const char *packages, struct brig_err *err) MUST_CHECK;
 const struct object *policies_find(const struct policies *policies, const char *org, const char *name); /* or NULL */
-const struct objects *policies_objects(const struct policies *policies); /* in the order of their names */
+struct objects *policies_objects(const struct policies *policies); /* in the order of their names */
 /* Makes or replaces a policy, which is in force when it is committed. An error in the policy is returned at once. */
 int policies_put(struct policies *policies, const char *org, const char *name, const struct json_value *json,
                  objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int policies_delete(struct policies *policies, const char *org, const char *name, objects_done_fn *done, void *ctx,
-                    struct brig_err *err) MUST_CHECK; /* -ENOENT: NOT_FOUND */
 /* The organisation is gone, and its rows with it. */
-void policies_forget_org(struct policies *policies, const char *org);
 /* A named policy was made or replaced: called after the commit, before done. */
 void policies_on_change(struct policies *policies, policy_changed_fn *changed, void *ctx);
 

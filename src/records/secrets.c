@@ -162,14 +162,9 @@ const struct secret_info *secrets_find(const struct secrets *secrets, const char
     return object ? secret_info_of(object) : NULL;
 }
 
-const struct objects *secrets_objects(const struct secrets *secrets)
+struct objects *secrets_objects(const struct secrets *secrets)
 {
     return secrets->objects;
-}
-
-void secrets_forget_org(struct secrets *secrets, const char *org)
-{
-    objects_forget_org(secrets->objects, org);
 }
 
 /* ---- changing ----------------------------------------------------------------------------------------- */
@@ -236,12 +231,6 @@ int secrets_put(struct secrets *secrets, const char *org, const char *name, cons
     if (doc.data)
         crypto_wipe(doc.data, doc.len); /* it may be a plain one */
     return r;
-}
-
-int secrets_delete(struct secrets *secrets, const char *org, const char *name, objects_done_fn *done, void *ctx,
-                   struct brig_err *err)
-{
-    return objects_delete(secrets->objects, org, name, done, ctx, err);
 }
 
 static bool is_stale(void *ctx, const struct object *object)

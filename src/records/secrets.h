@@ -33,16 +33,13 @@ struct secret_info {
 int secrets_create(struct store *store, const struct keyring *ring, bool plain, struct secrets **ret,
                    struct brig_err *err) MUST_CHECK;
 void secrets_destroy(struct secrets *secrets); /* after store_close(): writes under way come back here. Takes NULL */
-bool secrets_can_store(const struct secrets *secrets);             /* there is a key, or the switch */
-void secrets_forget_org(struct secrets *secrets, const char *org); /* it is gone, and its rows with it */
+bool secrets_can_store(const struct secrets *secrets); /* there is a key, or the switch */
 const struct secret_info *secrets_find(const struct secrets *secrets, const char *org, const char *name);
 const struct secret_info *secret_info_of(const struct object *object);
-const struct objects *secrets_objects(const struct secrets *secrets); /* in the order of their names */
+struct objects *secrets_objects(const struct secrets *secrets); /* in the order of their names */
 /* The value is sealed before this returns; the caller wipes its own. broker: its JSON, or NULL. */
 int secrets_put(struct secrets *secrets, const char *org, const char *name, const void *value, size_t len,
                 const struct json_value *broker, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int secrets_delete(struct secrets *secrets, const char *org, const char *name, objects_done_fn *done, void *ctx,
-                   struct brig_err *err) MUST_CHECK;
 
 /*
  * Seals again every secret that is sealed with an old key, while the service goes on (rotate.h).

@@ -18,7 +18,7 @@
 #define DESCRIPTION_MAX 4096u
 
 struct variable_extra {
-    const char *config_id, *key, *description;
+    const char *config_id, *key, *description; /* description: or NULL */
     const struct json_value *sealed;
     char unique[]; /* "<configuration>\n<key>" */
 };
@@ -43,34 +43,12 @@ static const struct variable_extra *extra_of(const struct object *variable)
     return variable->extra;
 }
 
-static const char *variable_config_id(const struct object *variable)
-{
-    return extra_of(variable)->config_id;
-}
-
-static const char *variable_key(const struct object *variable)
-{
-    return extra_of(variable)->key;
-}
-
-/* or NULL */
-static const char *variable_description(const struct object *variable)
-{
-    return extra_of(variable)->description;
-}
-
 /* ---- the kind ----------------------------------------------------------------------------------------- */
-
-static const char *text_of(const struct json_value *object, const char *name)
-{
-    const struct json_value *value = json_get(object, name);
-
-    return value && value->type == JSON_STRING && strlen(value->string) == value->len ? value->string : NULL;
-}
 
 static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *err)
 {
-    const char *config_id = text_of(object->json, "config_id"), *key = text_of(object->json, "key");
+    const char *config_id = json_get_text(object->json, "config_id", NULL),
+               *key = json_get_text(object->json, "key", NULL);
     const struct json_value *sealed = json_get(object->json, "sealed");
 
     if (!config_id || !key || !variable_name_ok(key) || !sealed_value_ok(sealed))
@@ -79,17 +57,13 @@ static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *e
     struct variable_extra *extra = mem_zalloc(sizeof *extra + size);
     if (!extra)
         return err_nomem(err);
-    *extra = (struct variable_extra){
-        .config_id = config_id, .key = key, .description = text_of(object->json, "description"), .sealed = sealed};
+    *extra = (struct variable_extra){.config_id = config_id,
+                                     .key = key,
+                                     .description = json_get_text(object->json, "description", NULL),
+                                     .sealed = sealed};
     (void)!str_format(extra->unique, size, "%s\n%s", config_id, key);
     object->extra = extra;
     return 0;
-}
-
-static void on_unloaded(void *ctx UNUSED, struct object *object)
-{
-    mem_free(object->extra);
-    object->extra = NULL;
 }
 
 static const char *key_of(void *ctx UNUSED, const struct object *object)
@@ -101,7 +75,7 @@ static void on_changed(void *ctx, const struct object *before UNUSED, const stru
 {
     struct configs *configs = ctx;
 
-    if (after && !objects_find(configs->objects, after->org_id, variable_config_id(after)))
+    if (after && !objects_find(configs->objects, after->org_id, extra_of(after)->config_id))
         (void)!objects_delete(configs->variables, after->org_id, after->id, NULL, NULL, NULL);
 }
 
@@ -109,7 +83,7 @@ static bool find_orphan(void *ctx, const struct object *object)
 {
     struct configs *configs = ctx;
 
-    if (!objects_find(configs->objects, object->org_id, variable_config_id(object)))
+    if (!objects_find(configs->objects, object->org_id, extra_of(object)->config_id))
         /* committed later: the walk is safe */
         (void)!objects_delete(configs->variables, object->org_id, object->id, NULL, NULL, NULL);
     return true;
@@ -121,7 +95,6 @@ int variables_create(struct configs *configs, struct brig_err *err)
                                       .per_org = PER_ORG,
                                       .secret = true,
                                       .loaded = on_loaded,
-                                      .unloaded = on_unloaded,
                                       .key = key_of,
                                       .changed = on_changed,
                                       .ctx = configs};
@@ -149,7 +122,7 @@ const struct object *variables_next(const struct configs *configs, const char *o
 {
     const struct object *at = after ? after->next : objects_first(configs->variables, org);
 
-    while (at && !str_eq(variable_config_id(at), config_id))
+    while (at && !str_eq(extra_of(at)->config_id, config_id))
         at = at->next;
     return at;
 }
@@ -166,7 +139,7 @@ static size_t count_of(const struct configs *configs, const char *org, const cha
 
 static int context_of(const struct object *variable, char out[SEALED_CONTEXT])
 {
-    return sealed_context(variable->org_id, variable_config_id(variable), variable_key(variable), out);
+    return sealed_context(variable->org_id, extra_of(variable)->config_id, extra_of(variable)->key, out);
 }
 
 int variable_reveal(const struct configs *configs, const struct object *variable, uint8_t **ret, size_t *ret_len,
@@ -175,7 +148,7 @@ int variable_reveal(const struct configs *configs, const struct object *variable
     const struct sealer sealer = configs_sealer(configs);
     char context[SEALED_CONTEXT], what[300];
 
-    if (context_of(variable, context) < 0 || str_format(what, sizeof what, "variable %s", variable_key(variable)) < 0)
+    if (context_of(variable, context) < 0 || str_format(what, sizeof what, "variable %s", extra_of(variable)->key) < 0)
         return err_usage(err, "variable: the name is too long");
     return sealed_value_open(&sealer, context, extra_of(variable)->sealed, what, ret, ret_len, err);
 }
@@ -213,22 +186,13 @@ static int put_value(const struct variable_put *put, const struct object *curren
         return err_usage(err, "variable: the name is too long");
     if (put->value)
         return sealed_value_put(&sealer, context, put->value, put->value_len, json, err);
-    if (str_eq(key, variable_key(current)))
+    if (str_eq(key, extra_of(current)->key))
         return sealed_value_renew(&sealer, context, extra_of(current)->sealed, key, false, json, err);
     int r = variable_reveal(put->configs, current, &value, &len, err);
     if (r == 0)
         r = sealed_value_put(&sealer, context, value, len, json, err);
     crypto_secret_free(value, len);
     return r;
-}
-
-static void put_text(struct json *json, const char *name, const char *text)
-{
-    json_key(json, name);
-    if (text && text[0])
-        json_string(json, text);
-    else
-        json_null(json);
 }
 
 static int check_put(const struct variable_put *put, const struct object *current, struct brig_err *err)
@@ -249,11 +213,11 @@ static int check_put(const struct variable_put *put, const struct object *curren
 /* Whether it is another than it was. A value is compared in clear, in constant time. */
 static bool is_same(const struct variable_put *put, const struct object *current)
 {
-    const char *description = variable_description(current);
+    const char *description = extra_of(current)->description;
     const struct sealer sealer = configs_sealer(put->configs);
     uint8_t *value = NULL;
     size_t len = 0;
-    bool same = (!put->key || str_eq(put->key, variable_key(current))) &&
+    bool same = (!put->key || str_eq(put->key, extra_of(current)->key)) &&
                 (!put->description || str_eq(put->description, description ? description : "")) &&
                 !sealed_value_stale(&sealer, extra_of(current)->sealed);
 
@@ -276,21 +240,21 @@ static int put_make(void *make_ctx, const struct object *current, struct buf *do
         return r;
     if (current && is_same(put, current))
         return 1;
-    const char *config_id = current ? variable_config_id(current) : put->config_id,
-               *key = put->key ? put->key : variable_key(current);
+    const char *config_id = current ? extra_of(current)->config_id : put->config_id,
+               *key = put->key ? put->key : extra_of(current)->key;
     json_object(&json);
     json_key_string(&json, "config_id", config_id);
     json_key_string(&json, "key", key);
-    put_text(&json, "description",
-             put->description ? put->description
-             : current        ? variable_description(current)
-                              : NULL);
+    json_key_text(&json, "description",
+                  put->description ? put->description
+                  : current        ? extra_of(current)->description
+                                   : NULL);
     json_key(&json, "sealed");
     r = put_value(put, current, config_id, key, &json, err);
     if (r < 0)
         return r;
-    put_text(&json, "created_by_id", current ? text_of(current->json, "created_by_id") : put->actor);
-    put_text(&json, "last_updated_by_id", put->actor);
+    json_key_text(&json, "created_by_id", current ? json_get_text(current->json, "created_by_id", NULL) : put->actor);
+    json_key_text(&json, "last_updated_by_id", put->actor);
     json_end(&json);
     r = json_finish(&json);
     return r < 0 ? err_set(err, BRIG_E_NOMEM, -r, "variable: write it down") : 0;
@@ -391,12 +355,6 @@ int variables_put(struct configs *configs, const char *org, const char *actor, c
     return objects_change(configs->variables, &write, err);
 }
 
-int variables_delete(struct configs *configs, const char *org, const char *id, objects_done_fn *done, void *ctx,
-                     struct brig_err *err)
-{
-    return objects_delete(configs->variables, org, id, done, ctx, err);
-}
-
 int variables_drop(struct configs *configs, const char *org, const char *config_id, struct brig_err *err)
 {
     int r = 0;
@@ -427,7 +385,7 @@ static int reseal(void *ctx, const struct object *current, struct buf *doc, stru
     if (!is_stale(ctx, current))
         return 1;
     if (context_of(current, context) < 0 ||
-        str_format(what, sizeof what, "variable %s of %s", variable_key(current), variable_config_id(current)) < 0)
+        str_format(what, sizeof what, "variable %s of %s", extra_of(current)->key, extra_of(current)->config_id) < 0)
         return err_usage(err, "variable: the name is too long");
     json_object(&json);
     for (const struct json_value *item = current->json->first; item && r == 0; item = item->next) {

@@ -115,9 +115,9 @@ static void test_delete(void **state)
     kit_put_org(kit, "org-2");
     struct policies *policies = open_policies(kit);
     put(kit, policies, "org-1", "web", ALLOW("a.org"));
-    assert_int_equal(policies_delete(policies, "org-2", "web", NULL, NULL, &err), -ENOENT);
+    assert_int_equal(objects_delete(policies_objects(policies), "org-2", "web", NULL, NULL, &err), -ENOENT);
     assert_int_equal(err.code, BRIG_E_NOT_FOUND);
-    assert_int_equal(policies_delete(policies, "org-1", "web", on_changed, &answer, &err), 0);
+    assert_int_equal(objects_delete(policies_objects(policies), "org-1", "web", on_changed, &answer, &err), 0);
     assert_non_null(policies_find(policies, "org-1", "web")); /* until it is committed */
     kit_wait_ok(kit, &answer, 1);
     assert_null(policies_find(policies, "org-1", "web"));
@@ -196,7 +196,7 @@ static void test_order(void **state)
     assert_true(allows(policies_find(policies, "org-1", "web")->extra, "b.org"));
     assert_int_equal(seen.n, 2);
     assert_int_equal(seen.version, 2);
-    assert_int_equal(policies_delete(policies, "org-1", "web", on_changed, &answer, &err), 0);
+    assert_int_equal(objects_delete(policies_objects(policies), "org-1", "web", on_changed, &answer, &err), 0);
     assert_int_equal(policies_put(policies, "org-1", "web", json(ALLOW("c.org")), on_changed, &answer, &err), 0);
     kit_wait_ok(kit, &answer, 4);
     assert_true(allows(policies_find(policies, "org-1", "web")->extra, "c.org"));

@@ -274,11 +274,11 @@ static void test_store_and_find(void **state)
 
     struct answer answer = {0};
     struct brig_err err = {0};
-    assert_int_equal(secrets_delete(box.secrets, "org-1", "none", on_changed, &answer, &err), -ENOENT);
-    assert_int_equal(secrets_delete(box.secrets, "org-1", "GITHUB", on_changed, &answer, &err), 0);
+    assert_int_equal(objects_delete(secrets_objects(box.secrets), "org-1", "none", on_changed, &answer, &err), -ENOENT);
+    assert_int_equal(objects_delete(secrets_objects(box.secrets), "org-1", "GITHUB", on_changed, &answer, &err), 0);
     kit_wait_ok(kit, &answer, 1);
     assert_null(secrets_find(box.secrets, "org-1", "GITHUB"));
-    secrets_forget_org(box.secrets, "org-1");
+    objects_forget_org(secrets_objects(box.secrets), "org-1");
     assert_null(secrets_find(box.secrets, "org-1", "PLAINTEXT_OK"));
     assert_non_null(secrets_find(box.secrets, "org-2", "GITHUB"));
     box_reopen(kit, &box, K1, false);
@@ -416,7 +416,7 @@ static void test_keys(void **state)
     assert_non_null(strstr(err.message, "key_file"));
     assert_int_equal(answer.n, 0);
     /* what cannot be read can be removed */
-    assert_int_equal(secrets_delete(box.secrets, "org-1", "A", on_changed, &answer, &err), 0);
+    assert_int_equal(objects_delete(secrets_objects(box.secrets), "org-1", "A", on_changed, &answer, &err), 0);
     kit_wait_ok(kit, &answer, 1);
     box_close(&box);
 }
@@ -461,7 +461,7 @@ static void test_rotation(void **state)
     assert_int_equal(put_with(&box, "org-1", "S10", "between", 7, NULL, &change, NULL),
                      0); /* is under way when its turn comes: the old value must not be written behind it */
     assert_int_equal(put_with(&box, "org-1", "S39", "last", 4, NULL, &change, NULL), 0);
-    assert_int_equal(secrets_delete(box.secrets, "org-1", "S38", on_changed, &change, NULL), 0);
+    assert_int_equal(objects_delete(secrets_objects(box.secrets), "org-1", "S38", on_changed, &change, NULL), 0);
     kit_wait_ok(kit, &rotated.answer, 1);
     kit_wait_ok(kit, &change, 4);
     assert_int_equal(rotated.n, 36); /* all but S0, and the four that were written anyway */

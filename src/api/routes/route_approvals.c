@@ -18,7 +18,7 @@ static bool put_one(void *ctx, const struct approval *approval)
     json_key_string(json, "run_id", approval->run_id);
     json_key_string(json, "organization_id", approval->org_id);
     json_key_string(json, "tool", approval->tool);
-    json_key_string(json, "agent_id", approval->agent_id[0] ? approval->agent_id : NULL);
+    json_key_text(json, "agent_id", approval->agent_id);
     json_key_string(json, "asked_by", approval->actor);
     json_key_string(json, "arguments", approval->arguments);
     api_put_time(json, "asked_at", approval->asked_at_ns);

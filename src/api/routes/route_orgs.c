@@ -57,8 +57,8 @@ static void on_org_deleted(void *ctx, const struct object *org, const struct bri
     if (failed)
         return request_fail(rq, failed);
     request_audit(rq, "org.delete", org->id, "ok", org_of(org)->name);
-    secrets_forget_org(rq->api->secrets, org->id);
-    policies_forget_org(rq->api->policies, org->id);
+    objects_forget_org(secrets_objects(rq->api->secrets), org->id);
+    objects_forget_org(policies_objects(rq->api->policies), org->id);
     api_tools_forget_org(rq->api, org->id);
     cut_keys(rq, org->id); /* one that was on its way when the deletion began */
     org_forget(rq->api->accounts, org->id);

@@ -176,7 +176,8 @@ void route_policy_delete(struct request *rq)
 
     if (!change)
         return;
-    if (policies_delete(rq->api->policies, rq->caller.org_id, change->name, on_deleted, change, &err) < 0) {
+    if (objects_delete(policies_objects(rq->api->policies), rq->caller.org_id, change->name, on_deleted, change, &err) <
+        0) {
         mem_free(change);
         request_fail(rq, &err);
     }

@@ -177,7 +177,8 @@ void route_secret_delete(struct request *rq)
     struct writing *writing = begin(rq, "secret.delete", 204);
     struct brig_err err = {0};
 
-    if (writing && secrets_delete(rq->api->secrets, rq->caller.org_id, writing->name, on_written, writing, &err) < 0) {
+    if (writing && objects_delete(secrets_objects(rq->api->secrets), rq->caller.org_id, writing->name, on_written,
+                                  writing, &err) < 0) {
         mem_free(writing);
         request_fail(rq, &err);
     }

@@ -281,12 +281,17 @@ void json_key_raw(struct json *json, const char *name, const char *text, size_t 
     json_key(json, name), text ? json_raw(json, text, len) : json_null(json);
 }
 
+void json_key_text(struct json *json, const char *name, const char *text)
+{
+    json_key_string(json, name, text && text[0] ? text : NULL);
+}
+
 void json_key_time(struct json *json, const char *name, int64_t real_ns, unsigned digits)
 {
     char text[CLOCK_TEXT];
 
     clock_text(real_ns, digits, text);
-    json_key_string(json, name, text[0] ? text : NULL);
+    json_key_text(json, name, text);
 }
 
 void json_value_put(struct json *json, const struct json_value *v)

@@ -56,6 +56,7 @@ void json_value_put(struct json *json, const struct json_value *v);
 void json_key_object(struct json *json, const char *name);
 void json_key_array(struct json *json, const char *name);
 void json_key_string(struct json *json, const char *name, const char *text); /* NULL: null */
+void json_key_text(struct json *json, const char *name, const char *text);   /* NULL or "": null */
 void json_key_u64(struct json *json, const char *name, uint64_t value);
 void json_key_i64(struct json *json, const char *name, int64_t value);
 void json_key_bool(struct json *json, const char *name, bool value);
