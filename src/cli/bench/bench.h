@@ -58,6 +58,21 @@ struct bench_samples {
     size_t n, cap;
 };
 
+/* Those that are compared, one of each again and again, in changing order. */
+struct bench_turns {
+    const char *unit;
+    const char *progress; /* What to call it on stderr every fifty turns; NULL: nothing is said. */
+    size_t n;
+    struct bench_side {
+        const char *name;
+        int (*measure)(const void *ctx, double *ret, struct brig_err *err);
+        const void *ctx;
+        unsigned against; /* The side that it is compared with, counted from 1; 0: none. */
+        double bound;     /* As in its row. */
+        bool at_least;
+    } sides[3];
+};
+
 /* ---- bench_stats.c ------------------------------------------------------------------------------ */
 
 int bench_samples_init(struct bench_samples *samples, size_t cap) MUST_CHECK;
@@ -69,6 +84,8 @@ void bench_samples_done(struct bench_samples *samples);
  */
 struct bench_row *bench_add_row(struct bench *bench, const char *name, const char *unit, struct bench_samples *samples);
 void bench_compare(struct bench_row *row, const struct bench_row *with);
+/* Measures bench->runs times each and adds their rows. */
+int bench_take_turns(struct bench *bench, const struct bench_turns *turns, struct brig_err *err) MUST_CHECK;
 void bench_skip(struct bench *bench, const char *name, const char *format, ...) PRINTF_LIKE(3, 4);
 /*
  * Writes 0 to n-1 in a new order, so that no candidate always follows the same other one and pays for what that left

@@ -41,6 +41,7 @@ int bench_check(const struct brig_run *run, struct brig_err *err)
 
 struct subject {
     struct brig_engine *engine;
+    const char *const *argv;
     bool pooled; /* filled after each measurement, or its refill would run beside the next */
 };
 
@@ -50,9 +51,10 @@ static int refill(const struct subject *subject, struct brig_err *err)
 }
 
 /* Create, run, destroy; the time of all three. */
-static int run_once(const struct subject *on, const char *const *argv, double *ret_us, struct brig_err *err)
+static int run_once(const void *subject, double *ret_us, struct brig_err *err)
 {
-    const struct brig_spec spec = {.size = sizeof(spec), .argv = argv};
+    const struct subject *on = subject;
+    const struct brig_spec spec = {.size = sizeof(spec), .argv = on->argv};
     struct brig_run *run = NULL;
     double start = bench_now_us();
     int r = brig_run_start(on->engine, &spec, &run, err);
@@ -65,43 +67,35 @@ static int run_once(const struct subject *on, const char *const *argv, double *r
     return r < 0 ? r : refill(on, err);
 }
 
-int bench_library(struct bench *bench, struct brig_err *err)
+/* With the engines of both subjects, for as long as it takes. */
+static int with_engines(struct bench *bench, struct subject *pooled, unsigned pool, struct subject *cold,
+                        const struct bench_turns *turns, struct brig_err *err)
 {
-    struct subject pooled = {NULL, true}, cold = {NULL, false};
-    struct bench_samples from_pool = {0}, without = {0};
-    int r = bench_engine(POOL, &pooled.engine, err);
+    int r = bench_engine(pool, &pooled->engine, err);
+    if (r == 0 && cold)
+        r = bench_engine(0, &cold->engine, err);
     if (r == 0)
-        r = bench_engine(0, &cold.engine, err);
-    if (r == 0 && (bench_samples_init(&from_pool, bench->runs) < 0 || bench_samples_init(&without, bench->runs) < 0))
-        r = err_nomem(err);
-    bench_say("library: %llu runs of /bin/true, from the pool and without", (unsigned long long)bench->runs);
-    for (uint64_t i = 0; r == 0 && i < bench->runs; i++) {
-        unsigned order[2];
-        bench_shuffle(bench, order, 2);
-        for (size_t k = 0; r == 0 && k < 2; k++) {
-            double us = 0;
-            r = run_once(order[k] == 0 ? &pooled : &cold, true_argv, &us, err);
-            bench_samples_add(order[k] == 0 ? &from_pool : &without, us);
-        }
-    }
-    if (r == 0) {
-        struct bench_row *row = bench_add_row(bench, "library, pooled", "us", &from_pool);
-        if (row)
-            row->bound = 2000;
-        row = bench_add_row(bench, "library, pool off", "us", &without);
-        if (row)
-            row->bound = 4000;
-    }
-    bench_samples_done(&from_pool);
-    bench_samples_done(&without);
-    brig_engine_destroy(pooled.engine);
-    brig_engine_destroy(cold.engine);
+        r = bench_take_turns(bench, turns, err);
+    brig_engine_destroy(pooled->engine);
+    brig_engine_destroy(cold ? cold->engine : NULL);
     return r;
 }
 
-static int burst_once(const struct subject *on, double *ret_us, struct brig_err *err)
+int bench_library(struct bench *bench, struct brig_err *err)
 {
-    const struct brig_spec spec = {.size = sizeof(spec), .argv = true_argv};
+    struct subject pooled = {NULL, true_argv, true}, cold = {NULL, true_argv, false};
+    const struct bench_turns turns = {.unit = "us",
+                                      .n = 2,
+                                      .sides = {{"library, pooled", run_once, &pooled, .bound = 2000},
+                                                {"library, pool off", run_once, &cold, .bound = 4000}}};
+    bench_say("library: %llu runs of /bin/true, from the pool and without", (unsigned long long)bench->runs);
+    return with_engines(bench, &pooled, POOL, &cold, &turns, err);
+}
+
+static int burst_once(const void *subject, double *ret_us, struct brig_err *err)
+{
+    const struct subject *on = subject;
+    const struct brig_spec spec = {.size = sizeof(spec), .argv = on->argv};
     struct brig_run *runs[BURST] = {NULL};
     int r = 0;
     bench_nap(BURST_PAUSE_MS);
@@ -118,7 +112,7 @@ static int burst_once(const struct subject *on, double *ret_us, struct brig_err 
     return r < 0 ? r : refill(on, err);
 }
 
-static int burst_plain(double *ret_us, struct brig_err *err)
+static int burst_plain(const void *ctx UNUSED, double *ret_us, struct brig_err *err)
 {
     bench_nap(BURST_PAUSE_MS);
     return bench_spawn_many(true_argv, BURST, ret_us) == 0
@@ -128,76 +122,34 @@ static int burst_plain(double *ret_us, struct brig_err *err)
 
 int bench_burst(struct bench *bench, struct brig_err *err)
 {
-    enum { POOLED, COLD, PLAIN, N };
-    struct bench_samples samples[N] = {{0}};
-    struct subject pooled = {NULL, true}, cold = {NULL, false};
-    int r = bench_engine(BURST, &pooled.engine, err);
-    if (r == 0)
-        r = bench_engine(0, &cold.engine, err);
-    for (size_t i = 0; r == 0 && i < N; i++)
-        if (bench_samples_init(&samples[i], bench->runs) < 0)
-            r = err_nomem(err);
+    struct subject pooled = {NULL, true_argv, true}, cold = {NULL, true_argv, false};
+    const struct bench_turns turns = {
+        .unit = "us",
+        .progress = "burst",
+        .n = 3,
+        .sides = {{"100 at once, pooled", burst_once, &pooled, .against = 3, .bound = 2.0},
+                  {"100 at once, pool off", burst_once, &cold, .against = 3},
+                  {.name = "100 posix_spawn", .measure = burst_plain}}};
     bench_say("burst: %llu times 100 at once", (unsigned long long)bench->runs);
-    for (uint64_t i = 0; r == 0 && i < bench->runs; i++) {
-        unsigned order[N];
-        bench_shuffle(bench, order, N);
-        for (size_t k = 0; r == 0 && k < N; k++) {
-            double us = 0;
-            r = order[k] == PLAIN ? burst_plain(&us, err) : burst_once(order[k] == POOLED ? &pooled : &cold, &us, err);
-            bench_samples_add(&samples[order[k]], us);
-        }
-        if ((i + 1) % 50 == 0)
-            bench_say("burst: %llu of %llu", (unsigned long long)i + 1, (unsigned long long)bench->runs);
-    }
-    if (r == 0) {
-        struct bench_row *a = bench_add_row(bench, "100 at once, pooled", "us", &samples[POOLED]);
-        struct bench_row *b = bench_add_row(bench, "100 at once, pool off", "us", &samples[COLD]);
-        struct bench_row *c = bench_add_row(bench, "100 posix_spawn", "us", &samples[PLAIN]);
-        bench_compare(a, c);
-        bench_compare(b, c);
-        if (a)
-            a->bound = 2.0;
-    }
-    for (size_t i = 0; i < N; i++)
-        bench_samples_done(&samples[i]);
-    brig_engine_destroy(pooled.engine);
-    brig_engine_destroy(cold.engine);
-    return r;
+    return with_engines(bench, &pooled, BURST, &cold, &turns, err);
+}
+
+static int python_outside(const void *ctx UNUSED, double *ret_us, struct brig_err *err)
+{
+    return bench_spawn(python_argv, ret_us) == 0 ? 0 : err_set(err, BRIG_E_HOST, 0, "python3 outside failed");
 }
 
 int bench_python(struct bench *bench, struct brig_err *err)
 {
-    struct subject pooled = {NULL, true};
-    struct bench_samples inside = {0}, outside = {0};
+    struct subject pooled = {NULL, python_argv, true};
+    const struct bench_turns turns = {.unit = "us",
+                                      .n = 2,
+                                      .sides = {{"python3, library", run_once, &pooled, .against = 2, .bound = 1.25},
+                                                {.name = "python3, outside", .measure = python_outside}}};
     if (access(python_argv[0], X_OK) < 0) {
         bench_skip(bench, "python3", "%s is not installed", python_argv[0]);
         return 0;
     }
-    int r = bench_engine(POOL, &pooled.engine, err);
-    if (r == 0 && (bench_samples_init(&inside, bench->runs) < 0 || bench_samples_init(&outside, bench->runs) < 0))
-        r = err_nomem(err);
     bench_say("python: %llu runs of python3 -I -S -c pass, inside and outside", (unsigned long long)bench->runs);
-    for (uint64_t i = 0; r == 0 && i < bench->runs; i++) {
-        unsigned order[2];
-        bench_shuffle(bench, order, 2);
-        for (size_t k = 0; r == 0 && k < 2; k++) {
-            double us = 0;
-            if (order[k] == 0)
-                r = run_once(&pooled, python_argv, &us, err);
-            else if (bench_spawn(python_argv, &us) != 0)
-                r = err_set(err, BRIG_E_HOST, 0, "python3 outside failed");
-            bench_samples_add(order[k] == 0 ? &inside : &outside, us);
-        }
-    }
-    if (r == 0) {
-        struct bench_row *a = bench_add_row(bench, "python3, library", "us", &inside);
-        struct bench_row *b = bench_add_row(bench, "python3, outside", "us", &outside);
-        bench_compare(a, b);
-        if (a)
-            a->bound = 1.25;
-    }
-    bench_samples_done(&inside);
-    bench_samples_done(&outside);
-    brig_engine_destroy(pooled.engine);
-    return r;
+    return with_engines(bench, &pooled, POOL, NULL, &turns, err);
 }

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/str.h"
 #include "cli/bench/bench.h"
 #include "cli/cli.h"
@@ -89,6 +90,47 @@ void bench_shuffle(struct bench *bench, unsigned *order, unsigned n)
         order[i - 1] = order[k];
         order[k] = last;
     }
+}
+
+static void add_rows(struct bench *bench, const struct bench_turns *turns, struct bench_samples *samples)
+{
+    struct bench_row *rows[ARRAY_SIZE(turns->sides)] = {NULL};
+    for (size_t i = 0; i < turns->n; i++)
+        rows[i] = bench_add_row(bench, turns->sides[i].name, turns->unit, &samples[i]);
+    for (size_t i = 0; i < turns->n; i++) {
+        const struct bench_side *side = &turns->sides[i];
+        if (side->against > 0)
+            bench_compare(rows[i], rows[side->against - 1]);
+        if (rows[i]) {
+            rows[i]->bound = side->bound;
+            rows[i]->at_least = side->at_least;
+        }
+    }
+}
+
+int bench_take_turns(struct bench *bench, const struct bench_turns *turns, struct brig_err *err)
+{
+    struct bench_samples samples[ARRAY_SIZE(turns->sides)] = {{0}};
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < turns->n; i++)
+        r = bench_samples_init(&samples[i], bench->runs) < 0 ? err_nomem(err) : 0;
+    for (uint64_t turn = 1; r == 0 && turn <= bench->runs; turn++) {
+        unsigned order[ARRAY_SIZE(turns->sides)];
+        bench_shuffle(bench, order, (unsigned)turns->n);
+        for (size_t k = 0; r == 0 && k < turns->n; k++) {
+            const struct bench_side *side = &turns->sides[order[k]];
+            double value = 0;
+            r = side->measure(side->ctx, &value, err);
+            bench_samples_add(&samples[order[k]], value);
+        }
+        if (turns->progress && turn % 50 == 0)
+            bench_say("%s: %llu of %llu", turns->progress, (unsigned long long)turn, (unsigned long long)bench->runs);
+    }
+    if (r == 0)
+        add_rows(bench, turns, samples);
+    for (size_t i = 0; i < turns->n; i++)
+        bench_samples_done(&samples[i]);
+    return r;
 }
 
 void bench_nap(long ms)

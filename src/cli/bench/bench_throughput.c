@@ -42,33 +42,43 @@ static double parse_speed(const char *text, size_t len)
     return ns > 0 ? operations * 1e9 / ns : -1;
 }
 
-static int run_outside(struct bench *bench, const char *loop, int dir_fd, double *ret, struct brig_err *err)
+/* One loop that is measured inside and outside. */
+struct pair {
+    struct bench *bench;
+    struct brig_engine *engine;
+    const struct subject *subject;
+    int dir_fd; /* where the outside writes; -1: nowhere */
+};
+
+static int run_outside(const void *ctx, double *ret, struct brig_err *err)
 {
-    const char *const argv[] = {bench->self, "bench", "--loop", loop, NULL};
+    const struct pair *pair = ctx;
+    const char *loop = bench_loop_names[pair->subject->loop];
+    const char *const argv[] = {pair->bench->self, "bench", "--loop", loop, NULL};
     struct buf out = BUF_INIT(4096);
-    int status = bench_spawn_output(argv, dir_fd, &out);
+    int status = bench_spawn_output(argv, pair->dir_fd, &out);
     *ret = status == 0 && out.len > 0 ? parse_speed(out.data, out.len) : -1;
     int r = *ret > 0 ? 0 : err_set(err, BRIG_E_HOST, 0, "loop %s outside: %.100s", loop, out.len > 0 ? out.data : "");
     buf_done(&out);
     return r;
 }
 
-static int run_inside(struct brig_engine *engine, struct bench *bench, const struct subject *subject, double *ret,
-                      bool *ret_image, struct brig_err *err)
+/* ret_image may be NULL. */
+static int run_seeing(const struct pair *pair, double *ret, bool *ret_image, struct brig_err *err)
 {
-    const char *loop = bench_loop_names[subject->loop];
+    const char *loop = bench_loop_names[pair->subject->loop];
     const char *const argv[] = {INSIDE_PATH, "bench", "--loop", loop, NULL};
-    const struct brig_bind bind = {.source = bench->self, .target = INSIDE_PATH, .read_only = true};
+    const struct brig_bind bind = {.source = pair->bench->self, .target = INSIDE_PATH, .read_only = true};
     const struct brig_spec spec = {
         .size = sizeof(spec),
         .argv = argv,
         .flags = BRIG_RUN_KEEP_OUTPUT,
-        .limits = {.disk = subject->disk},
+        .limits = {.disk = pair->subject->disk},
         .binds = &bind,
         .n_binds = 1,
     };
     struct brig_run *run = NULL;
-    int r = brig_run_start(engine, &spec, &run, err);
+    int r = brig_run_start(pair->engine, &spec, &run, err);
     if (r == 0)
         r = brig_run_wait(run, err);
     if (r == 0)
@@ -76,12 +86,18 @@ static int run_inside(struct brig_engine *engine, struct bench *bench, const str
     if (r == 0) {
         const struct brig_receipt *receipt = brig_run_receipt(run);
         *ret = parse_speed(receipt->output[BRIG_STDOUT], receipt->output_len[BRIG_STDOUT]);
-        *ret_image = strstr(receipt->layers[BRIG_LAYER_DISK].by, "image") != NULL;
+        if (ret_image)
+            *ret_image = strstr(receipt->layers[BRIG_LAYER_DISK].by, "image") != NULL;
         if (*ret <= 0)
             r = err_set(err, BRIG_E_HOST, 0, "loop %s inside said nothing", loop);
     }
     brig_run_destroy(run);
     return r;
+}
+
+static int run_inside(const void *ctx, double *ret, struct brig_err *err)
+{
+    return run_seeing(ctx, ret, NULL, err);
 }
 
 /* An ext4 image made and mounted as the store's is, and at once detached: the descriptor alone keeps it, and closing
@@ -131,47 +147,26 @@ static bool open_outside(struct bench *bench, const struct subject *subject, boo
     return *ret_fd >= 0;
 }
 
-static void report(struct bench *bench, const struct subject *subject, struct bench_samples *inside,
-                   struct bench_samples *outside)
-{
-    char name[40];
-    snprintf(name, sizeof(name), "%s, inside", subject->name);
-    struct bench_row *a = bench_add_row(bench, name, "ops/s", inside);
-    snprintf(name, sizeof(name), "%s, outside", subject->name);
-    struct bench_row *b = bench_add_row(bench, name, "ops/s", outside);
-    bench_compare(a, b);
-    if (a) {
-        a->bound = subject->floor;
-        a->at_least = true;
-    }
-}
-
 static int measure(struct bench *bench, struct brig_engine *engine, const struct subject *subject, struct brig_err *err)
 {
-    struct bench_samples inside = {0}, outside = {0};
+    char inside[40], outside[40];
     AUTO_FD int dir_fd = -1;
+    struct pair pair = {bench, engine, subject, -1};
     double speed = 0;
     bool image = false;
-    int r = run_inside(engine, bench, subject, &speed, &image, err);
-    if (r == 0 && !open_outside(bench, subject, image, &dir_fd))
-        return 0;
-    if (r == 0 && (bench_samples_init(&inside, bench->runs) < 0 || bench_samples_init(&outside, bench->runs) < 0))
-        r = err_nomem(err);
+    int r = run_seeing(&pair, &speed, &image, err);
+    if (r < 0 || !open_outside(bench, subject, image, &dir_fd))
+        return r;
+    pair.dir_fd = dir_fd;
+    snprintf(inside, sizeof(inside), "%s, inside", subject->name);
+    snprintf(outside, sizeof(outside), "%s, outside", subject->name);
+    const struct bench_turns turns = {
+        .unit = "ops/s",
+        .n = 2,
+        .sides = {{inside, run_inside, &pair, .against = 2, .bound = subject->floor, .at_least = true},
+                  {.name = outside, .measure = run_outside, .ctx = &pair}}};
     bench_say("throughput: %s, %llu times inside and outside", subject->name, (unsigned long long)bench->runs);
-    for (uint64_t i = 0; r == 0 && i < bench->runs; i++) {
-        unsigned order[2];
-        bench_shuffle(bench, order, 2);
-        for (size_t k = 0; r == 0 && k < 2; k++) {
-            r = order[k] == 0 ? run_inside(engine, bench, subject, &speed, &image, err)
-                              : run_outside(bench, bench_loop_names[subject->loop], dir_fd, &speed, err);
-            bench_samples_add(order[k] == 0 ? &inside : &outside, speed);
-        }
-    }
-    if (r == 0)
-        report(bench, subject, &inside, &outside);
-    bench_samples_done(&inside);
-    bench_samples_done(&outside);
-    return r;
+    return bench_take_turns(bench, &turns, err);
 }
 
 int bench_throughput(struct bench *bench, struct brig_err *err)
