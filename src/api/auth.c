@@ -4,7 +4,6 @@
  * (records/accounts.h); here a request is matched with them.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "api/api.h"
 #include "api/log.h"

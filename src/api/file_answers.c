@@ -10,9 +10,7 @@
 #include <string.h>
 
 #include "base/base64.h"
-#include "base/clock.h"
 #include "base/err.h"
-#include "base/mem.h"
 #include "base/str.h"
 #include "codec/tar/tar.h"
 

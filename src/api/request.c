@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"

@@ -20,7 +20,6 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* values.c: times, durations and members, as this API writes and reads them everywhere. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

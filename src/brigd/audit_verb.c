@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "audit/audit.h"
-#include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
 #include "codec/json/json.h"

@@ -19,16 +19,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "api/api.h"
 #include "api/log.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "brigd/audit_verb.h"
@@ -36,7 +33,6 @@
 #include "brigd/lockdown.h"
 #include "brigd/preview.h"
 #include "crypto/keyring.h"
-#include "deps/sets.h"
 #include "letta/letta.h"
 
 #define EXIT_SPAWNER_GONE 75

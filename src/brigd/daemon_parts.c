@@ -4,7 +4,6 @@
  * order.
  */
 #include <fcntl.h>
-#include <string.h>
 
 #include "api/log.h"
 #include "base/err.h"

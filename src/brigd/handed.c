@@ -10,7 +10,6 @@
 
 #include "api/log.h"
 #include "base/err.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "gate/gate_wire.h"

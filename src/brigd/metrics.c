@@ -7,8 +7,6 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "api/api.h"
 #include "base/clock.h"

@@ -10,14 +10,11 @@
  * page without an origin: every such answer says "Content-Security-Policy: sandbox". Clients that are no browsers
  * ignore it.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "api/api.h"
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/parse.h"
 #include "base/str.h"
 #include "brigd/preview.h"
 

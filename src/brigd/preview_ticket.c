@@ -8,7 +8,6 @@
  * The table is small and an organisation has a quarter of it: if it asks for more, it loses its own oldest tickets.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"

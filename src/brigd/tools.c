@@ -10,13 +10,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "api/api.h"
 #include "api/log.h"
 #include "base/err.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "deps/config_set.h"

@@ -7,7 +7,6 @@
 #include "cli/net_flags.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"

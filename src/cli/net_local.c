@@ -4,8 +4,6 @@
  * daemon to do it. What only a daemon has (policies by name, stored secrets) is refused.
  */
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "base/str.h"

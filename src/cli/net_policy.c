@@ -5,10 +5,8 @@
  * member the last source counts: preset, file, flags.
  */
 #include <fcntl.h>
-#include <string.h>
 
 #include "base/err.h"
-#include "base/fd.h"
 #include "base/str.h"
 #include "cli/net_policy.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* show.c: writes numbers and times for people. An unknown value is "-". */
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "cli/service.h"

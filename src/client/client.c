@@ -6,7 +6,6 @@
 #include "client/client.h"
 
 #include <poll.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "client/internal.h"

@@ -4,7 +4,6 @@
  * limit, which counts from the last byte that moved, and with the descriptor that cancels.
  */
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/err.h"

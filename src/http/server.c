@@ -3,7 +3,6 @@
  * The server itself: its life, the pool of exchanges, and the end of a round, when connections that something was done
  * to are moved on and dead ones are freed. How connections live is told in server_conn.h.
  */
-#include <sys/epoll.h>
 #include <sys/random.h>
 
 #include "base/err.h"

@@ -12,7 +12,6 @@
 #include "http/server_conn.h"
 
 #include <openssl/evp.h>
-#include <strings.h>
 #include <wslay/wslay.h>
 
 #include "base/err.h"

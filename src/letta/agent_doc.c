@@ -5,12 +5,10 @@
  */
 #include "letta/agent_doc.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "letta/tool_doc.h"
 #include "base/str.h"
-#include "crypto/crypto.h"
 
 /* ---- what comes in --------------------------------------------------------------------------------------- */
 

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
 #include "crypto/crypto.h"

@@ -4,14 +4,11 @@
  * that is not kept, answered by a ToolReturnMessage. The receipt is in both.
  */
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "api/tool_run.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/mem.h"
-#include "base/str.h"
 #include "letta/agent_doc.h"
 #include "letta/letta.h"
 #include "letta/letta_routes.h"

@@ -12,7 +12,6 @@
 #include "letta/letta_routes.h"
 #include "letta/tool_doc.h"
 #include "base/err.h"
-#include "base/mem.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
 

@@ -4,11 +4,9 @@
  * on purpose: an explicit `type` inside the configuration is taken, GET by id is there, PATCH merges, and an empty
  * PATCH is refused instead of failing.
  */
-#include <string.h>
 
 #include "letta/letta.h"
 #include "letta/letta_routes.h"
-#include "base/mem.h"
 #include "base/str.h"
 #include "deps/config_set.h"
 #include "records/configs.h"

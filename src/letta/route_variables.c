@@ -8,9 +8,7 @@
 
 #include "letta/letta.h"
 #include "letta/letta_routes.h"
-#include "base/mem.h"
 #include "base/str.h"
-#include "crypto/crypto.h"
 #include "records/configs.h"
 
 #define VARIABLES_LIST_DEFAULT 1000u

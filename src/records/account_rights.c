@@ -4,7 +4,6 @@
  * rules.h reads it), and the rights that the socket's administrator gives. Both lists must allow a tool; an
  * administrator of an organisation writes its own lists, and those of its keys.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"

@@ -9,7 +9,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "crypto/crypto.h"
 #include "records/agents_priv.h"
 
 #define DESCRIPTION_MAX 512u

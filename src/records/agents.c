@@ -11,7 +11,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "crypto/crypto.h"
 #include "records/agents_priv.h"
 #include "records/rotate.h"
 

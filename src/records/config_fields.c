@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
 #include "records/configs_priv.h"

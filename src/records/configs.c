@@ -11,7 +11,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "crypto/crypto.h"
 #include "host/dirs.h"
 #include "records/configs_priv.h"
 

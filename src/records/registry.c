@@ -6,11 +6,8 @@
  */
 #include "records/registry.h"
 
-#include <string.h>
-
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/str.h"
 
 struct registry {
     struct objects *objects;

@@ -12,7 +12,6 @@
  */
 #include <string.h>
 
-#include "base/mem.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "records/requirement.h"

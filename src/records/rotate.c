@@ -10,7 +10,6 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "records/objects_priv.h"
 
 #define ROTATE_AT_ONCE 16u

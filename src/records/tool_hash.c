@@ -5,7 +5,6 @@
  */
 #include <string.h>
 
-#include "base/str.h"
 #include "crypto/crypto.h"
 #include "records/registry.h"
 

@@ -5,7 +5,6 @@
  * no memory and can be taken back when the store goes.
  */
 #include <signal.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 

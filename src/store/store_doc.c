@@ -5,7 +5,6 @@
  * an object after all, what could be read of it is kept and the result is one.
  */
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "codec/json/json.h"

@@ -5,8 +5,6 @@
  * hashes in the chain, which tell how much others do. `after` is a line's number (on the socket) or its time. Read on a
  * worker: files may be large.
  */
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "api/api.h"

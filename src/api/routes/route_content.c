@@ -10,7 +10,6 @@
 #include "api/file_answers.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/parse.h"
 #include "base/str.h"
 #include "http/gunzip.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route_files.c: the file routes that answer with JSON: stat, list, mkdir, move, remove, watch. Content:
  * route_content.c. */
-#include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
 

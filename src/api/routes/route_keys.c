@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route_keys.c: keys: made, listed and revoked by administrators. */
-#include <stdio.h>
-#include <string.h>
 
 #include "api/api.h"
 #include "base/clock.h"

@@ -4,7 +4,6 @@
  * by administrators. What a list means: records/rules.h.
  */
 #include "api/api.h"
-#include "base/err.h"
 
 /* The one that the path names; NULL: the refusal was sent. Another organisation's is not there. */
 static const struct object *request_org(struct request *rq)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route_misc.c: health, version, configuration, lifecycle events. */
 #include <stdio.h>
-#include <string.h>
 
 #include "api/api.h"
 #include "base/err.h"

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route_orgs.c: organisations: made, listed and deleted by the socket's administrator. */
-#include <stdio.h>
-#include <string.h>
 
 #include "api/api.h"
-#include "base/err.h"
 #include "base/str.h"
 
 static void org_json(struct json *json, const struct object *org)

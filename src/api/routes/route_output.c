@@ -14,7 +14,6 @@
 #include "api/socket.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/parse.h"
 #include "base/str.h"
 #include "codec/wire/le.h"
 

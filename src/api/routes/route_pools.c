@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route_pools.c: what is kept warm, who runs tools, and secrets under a new key: for the one who looks after the
  * service. */
-#include <string.h>
 
 #include "api/api.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "run/execute.h"
 
 #define PREWARM_MAX 1000

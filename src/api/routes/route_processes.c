@@ -2,12 +2,10 @@
 /* route_processes.c: programs in a sandbox: run and wait, start, list, signal, resize, wait, feed. Output:
  * route_output.c. */
 #include <signal.h>
-#include <string.h>
 
 #include "api/api.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/parse.h"
 #include "base/str.h"
 
 /* ---- run and wait ---------------------------------------------------------------------------------------- */

@@ -4,7 +4,6 @@
  * run, ended with it, kept nowhere. Such a sandbox is not written to the store: after a crash it is an orphan, and
  * ended.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "api/api.h"

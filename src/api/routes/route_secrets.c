@@ -9,7 +9,6 @@
 #include "api/api.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "crypto/crypto.h"
 
 #define LIST_DEFAULT 100u
 #define LIST_MAX 1000u

@@ -3,15 +3,11 @@
  * route_tool_runs.c: what runs: a registered tool, and code or a command once; and a run afterwards: its state, its
  * end, its files.
  */
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/tool_run.h"
 #include "base/err.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
 

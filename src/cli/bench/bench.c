@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include "base/err.h"
 #include "cli/bench/bench.h"
 #include "cli/cli.h"
 #include "cli/flags.h"

@@ -4,7 +4,6 @@
  * it, a hundred at once, and an interpreter. A measured run is create, run and destroy. Refilling the pool in between
  * is not measured, because real callers do not wait for it.
  */
-#include <string.h>
 
 #include "base/err.h"
 #include "cli/bench/bench.h"

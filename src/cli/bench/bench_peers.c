@@ -5,7 +5,6 @@
  * reason. There is a pause between two commands: the kernel removes namespaces after a command has ended, and the next
  * command should not pay for that.
  */
-#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -6,7 +6,6 @@
  * same kind.
  */
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/vfs.h>

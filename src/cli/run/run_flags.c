@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "cli/cli.h"
 #include "cli/flags.h"
 #include "cli/run/run.h"
 

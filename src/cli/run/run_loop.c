@@ -17,7 +17,6 @@
  */
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/signalfd.h>
 
 #include "base/clock.h"

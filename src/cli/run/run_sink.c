@@ -8,7 +8,6 @@
  */
 #include <limits.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "cli/run/run.h"

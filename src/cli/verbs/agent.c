@@ -3,7 +3,6 @@
  * agent.c: `brig agent add|ls|show|rm|attach|detach`: the agents for which tools run: their variables, their state, and
  * the tools that they may use.
  */
-#include <string.h>
 
 #include "base/str.h"
 #include "cli/listing.h"

@@ -6,7 +6,6 @@
  */
 #include <string.h>
 
-#include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
 #include "cli/listing.h"

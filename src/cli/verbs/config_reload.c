@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config_reload.c: `brig config reload`: the daemon reads its configuration again; a bad one changes nothing. */
-#include <string.h>
 
 #include "cli/listing.h"
 

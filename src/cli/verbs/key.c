@@ -2,7 +2,6 @@
 /*
  * key.c: `brig key create|ls|revoke`: API keys. The daemon keeps only a hash: what create prints is never seen again.
  */
-#include <string.h>
 
 #include "base/str.h"
 #include "cli/listing.h"

@@ -3,7 +3,6 @@
  * org.c: `brig org create|ls|rm`: manages organisations, which see nothing of each other. Only the administrator on the
  * socket may use it.
  */
-#include <string.h>
 
 #include "cli/listing.h"
 

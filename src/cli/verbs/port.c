@@ -3,10 +3,8 @@
  * port.c: `brig port`: shows where programs in a sandbox listen, and an address with a token that lets a browser in for
  * a while.
  */
-#include <string.h>
 
 #include "base/parse.h"
-#include "base/str.h"
 #include "cli/listing.h"
 
 struct port_options {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* receipts.c: `brig receipt ls|show|files`: shows what runs did, as the service has it until retention ends. */
-#include <fcntl.h>
 #include <unistd.h>
 
-#include "base/str.h"
 #include "cli/listing.h"
 
 struct receipt_options {

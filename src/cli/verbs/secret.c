@@ -4,12 +4,10 @@
  * value comes from stdin, a file or a variable; never from the command line, which every process of the machine can
  * read. It is sent as base64, byte for byte, and our copies are wiped.
  */
-#include <fcntl.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
-#include "base/fd.h"
 #include "base/str.h"
 #include "cli/listing.h"
 #include "cli/secret_value.h"

@@ -2,9 +2,6 @@
 /*
  * serve.c: `brig serve`: reads the configuration, then becomes the supervisor of the service (supervisor/supervisor.h).
  */
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/flags.h"

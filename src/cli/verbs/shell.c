@@ -3,7 +3,6 @@
  * shell.c: `brig shell`: opens a shell with a terminal in a sandbox. Ctrl-P Ctrl-Q leaves it running, and one can come
  * back to it.
  */
-#include <string.h>
 
 #include "base/err.h"
 #include "cli/attach.h"

@@ -19,8 +19,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/err.h"
-#include "base/fd.h"
 #include "base/str.h"
 #include "cli/verbs/tool.h"
 
