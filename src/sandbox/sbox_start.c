@@ -9,6 +9,7 @@
 
 #include "codec/wire/guest_msg.h"
 #include "engine/engine.h"
+#include "jail/plan.h"
 #include "sandbox/processes.h"
 
 /* ---- argv and environment -------------------------------------------------------------------------------------- */
@@ -61,8 +62,9 @@ static int env_network(struct env_list *list, struct sbox *sbox, bool weak)
     return r;
 }
 
-static int env_fill(struct env_list *list, struct sbox *sbox, const char *const *env)
+static int env_fill(struct env_list *list, struct sbox *sbox, const struct process_spec *spec)
 {
+    const char *const *env = spec->env;
     const struct sbox_spec *sandbox = &sbox->spec;
     size_t n = 0;
     int r = 0;
@@ -77,7 +79,7 @@ static int env_fill(struct env_list *list, struct sbox *sbox, const char *const 
         r = env_add(list, sandbox->env[i].name, strlen(sandbox->env[i].name), sandbox->env[i].value, "sandbox");
     if (r == 0)
         r = env_network(list, sbox, true);
-    const char *const *base = engine_base_env(spec_has_root(sandbox));
+    const char *const *base = engine_base_env(spec->has_ids ? spec->uid == INSIDE_ROOT : spec_has_root(sandbox));
     for (n = 0; base[n]; n++)
         ;
     while (r == 0 && n-- > 0)
@@ -150,7 +152,7 @@ int process_strings(struct sbox *sbox, const struct process_spec *spec, struct p
         return -ENOMEM;
     list->n = 0;
     memset(list->slots, 0, sizeof list->slots);
-    int r = env_fill(list, sbox, spec->env);
+    int r = env_fill(list, sbox, spec);
     r = r < 0 ? r : put_strings(out, spec, list, &ret->n_argv);
     if (r == 0 && keep)
         r = keep_lists(keep, spec, list, ret->n_argv);
@@ -163,15 +165,22 @@ int process_strings(struct sbox *sbox, const struct process_spec *spec, struct p
 
 static int start(struct process *process, const struct process_spec *spec, struct brig_err *err)
 {
+    bool root = spec_has_root(&process->sbox->spec);
     AUTO_BUF struct buf strings = BUF_INIT(GUEST_STRINGS_MAX);
     struct svc_proc_start msg = {
         .flags = (spec->tty ? SVC_PROC_TTY : 0u) | (process->stdin_open ? SVC_PROC_STDIN : 0u) |
-                 (process->shell ? SVC_PROC_SHELL : 0u) | (spec->hold || process->is_run ? SVC_PROC_HOLD : 0u),
+                 (spec->has_ids && root ? SVC_PROC_IDS : 0u) | (process->shell ? SVC_PROC_SHELL : 0u) |
+                 (spec->hold || process->is_run ? SVC_PROC_HOLD : 0u),
         .rows = spec->rows,
         .cols = spec->cols,
         .ring = spec->ring,
+        .uid = spec->uid,
+        .gid = spec->gid,
         .workdir = {process->workdir, (uint32_t)strlen(process->workdir)},
     };
+    if (spec->has_ids && !root && (spec->uid != INSIDE_USER || spec->gid != INSIDE_USER))
+        return err_set(err, BRIG_E_REFUSED, 0,
+                       "user: the sandbox has no root inside, so its programs are those of \"user\"");
     int r = process_strings(process->sbox, spec, process, &strings, &msg);
 
     if (r == -E2BIG || r == -EMSGSIZE)

@@ -339,6 +339,35 @@ static int start_workdir(const char *workdir, uint32_t len)
     return svc_proc_start_parse(bytes, (size_t)size, &msg);
 }
 
+/* Other ids travel only with their flag, and only those that a sandbox can have. */
+static void starts_with_ids(void **state)
+{
+    static const struct {
+        uint32_t uid, gid;
+        int result;
+    } ids[] = {{0, 0, 0}, {65535, 65535, 0}, {65536, 0, -EPROTO}, {0, 65536, -EPROTO}, {UINT32_MAX, 0, -EPROTO}};
+    uint8_t bytes[256];
+    (void)state;
+
+    for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
+        struct svc_proc_start msg = {.proc = 1,
+                                     .flags = SVC_PROC_IDS,
+                                     .n_argv = 1,
+                                     .workdir = {"/", 1},
+                                     .uid = ids[i].uid,
+                                     .gid = ids[i].gid,
+                                     .strings = (const uint8_t *)"ls",
+                                     .strings_len = 3};
+        int size = svc_proc_start_put(bytes, sizeof(bytes), &msg);
+
+        assert_true(size > 0);
+        assert_int_equal(svc_proc_start_parse(bytes, (size_t)size, &msg), ids[i].result);
+        if (ids[i].result == 0)
+            assert_true(msg.uid == ids[i].uid && msg.gid == ids[i].gid && msg.strings_len == 3);
+        assert_int_equal(svc_proc_start_parse(bytes, (size_t)size - 8, &msg), -EPROTO);
+    }
+}
+
 static void starts_out_of_range(void **state)
 {
     static char path[5000];
@@ -346,7 +375,7 @@ static void starts_out_of_range(void **state)
 
     assert_int_equal(start_with(0, 0), -EPROTO); /* proc */
     assert_int_equal(start_with(4, 15), 0);
-    assert_int_equal(start_with(4, 32), -EPROTO); /* flags */
+    assert_int_equal(start_with(4, 64), -EPROTO); /* flags */
     assert_int_equal(start_with(12, 64u << 20), 0);
     assert_int_equal(start_with(12, (64u << 20) + 1), -EPROTO); /* ring */
     assert_int_equal(start_with(16, 0), -EPROTO);               /* n_argv */
@@ -401,7 +430,7 @@ static void the_rest_out_of_range(void **state)
     REFUSED(proc_signal, 8, 3); /* two at once */
     REFUSED(proc_signal, 8, 8);
     REFUSED(proc_info, 0, 0);
-    REFUSED(proc_info, 8, 32);
+    REFUSED(proc_info, 8, 64);
     REFUSED(proc_info, 12, 2);
     REFUSED(proc_info, 40, 11); /* older than written */
     REFUSED(shell_result, 0, 256);
@@ -421,9 +450,10 @@ static void the_rest_out_of_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_messages),     cmocka_unit_test(golden_files),
-        cmocka_unit_test(a_failure_sticks),    cmocka_unit_test(frames),
-        cmocka_unit_test(starts_out_of_range), cmocka_unit_test(the_rest_out_of_range),
+        cmocka_unit_test(golden_messages),       cmocka_unit_test(golden_files),
+        cmocka_unit_test(a_failure_sticks),      cmocka_unit_test(frames),
+        cmocka_unit_test(starts_out_of_range),   cmocka_unit_test(starts_with_ids),
+        cmocka_unit_test(the_rest_out_of_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

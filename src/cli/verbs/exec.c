@@ -9,7 +9,7 @@
 
 struct exec_options {
     bool interactive, tty, background, quiet, json;
-    const char *workdir, *timeout;
+    const char *workdir, *timeout, *user;
     uint64_t output;
     struct words env;
 };
@@ -20,6 +20,7 @@ static const struct flag exec_flags[] = {
     {"tty", NULL, "give the program a terminal", flag_set_true, AT(tty), 't'},
     {"env", "K=V", "set a variable of the program", flag_add_pair, AT(env), 'e'},
     {"workdir", "DIR", "where it starts (default: the sandbox's)", flag_set_text, AT(workdir), 'w'},
+    {"user", "USER", "root, user or UID[:GID]; only in a sandbox made with --user root", flag_set_text, AT(user), 'u'},
     {"timeout", "TIME", "wall clock, such as 30s (default: none)", flag_set_text, AT(timeout), 0},
     {"output", "SIZE", "stdout and stderr together; more is dropped (default: all; with -o json the sandbox's)",
      flag_set_size, AT(output), 0},
@@ -55,6 +56,7 @@ static int put_spec(struct buf *body, const struct exec_options *options, char *
     r = service_put_argv(&json, (const char *const *)argv, err);
     service_put_text(&json, "cwd", options->workdir);
     service_put_text(&json, "timeout", options->timeout);
+    service_put_text(&json, "user", options->user);
     if (options->interactive)
         json_key_bool(&json, "stdin_open", true);
     if (!options->background) /* nothing is lost until we have attached */

@@ -138,6 +138,8 @@ int svc_reply_parse(const uint8_t *in, size_t len, struct svc_reply *ret) MUST_C
  * channel is sent first, to those who are attached.
  */
 #define SVC_PROC_CHANNEL (1u << 4)
+/* It has the ids uid and gid, and no other groups. Only in a sandbox with root inside; EPERM in others. */
+#define SVC_PROC_IDS (1u << 5)
 
 struct svc_proc_start {
     uint32_t proc; /* brigd chooses it. It is not 0 and was never used before in this sandbox. */
@@ -147,6 +149,7 @@ struct svc_proc_start {
     uint32_t ring;
     uint32_t n_argv, n_env;
     struct svc_bytes workdir; /* absolute */
+    uint32_t uid, gid;        /* With SVC_PROC_IDS, else they are not sent: below 65,536. */
     const uint8_t *strings;   /* When parsed: n_argv + n_env strings with NULs, one after the other, to the end. */
     size_t strings_len;
 };

@@ -76,6 +76,11 @@ bool service_has_leaves(void)
     return (base.flags & GUEST_START_LEAVES) != 0;
 }
 
+bool service_has_root(void)
+{
+    return (base.flags & GUEST_START_ROOT) != 0;
+}
+
 void service_program(struct program *program, struct guest_start *start)
 {
     *start = base;

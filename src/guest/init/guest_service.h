@@ -33,6 +33,7 @@ __attribute__((noreturn)) void service_main(const struct guest_start *start, uin
 /* Fills in what the stages need for every process of this service: ids, layers, capabilities. */
 void service_program(struct program *program, struct guest_start *start);
 bool service_has_leaves(void);
+bool service_has_root(void); /* There is root inside, so that a process may have other ids. */
 
 /* A descriptor that the loop waits for. */
 struct source {
