@@ -77,11 +77,19 @@ int spec_read(const struct brig_spec *spec, struct brig_spec *ret, struct brig_e
 /* Checks a spec and turns it into the message and the sealed strings. Fills the receipt's static parts. */
 int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd,
                 struct brig_err *err) MUST_CHECK;
+/* What only a long-lived sandbox can have. All of it may be zero. */
+struct spec_more {
+    const char *zygote;        /* The key of its zygote. */
+    const char *const *layers; /* The names of template layers, lowest first. */
+    size_t n_layers;
+    const char *new_layer; /* The name of a layer that is made in it. */
+    bool raw_upper;        /* The upper of its root is shown to root inside. */
+};
 /*
  * The same for a long-lived sandbox, which has no program. images: this host can have image stores. The spawner looks
- * at the files.
+ * at the files, and at the names of layers.
  */
-int spec_service(const struct brig_spec *spec, const char *zygote, bool images, struct wire_run *msg,
+int spec_service(const struct brig_spec *spec, const struct spec_more *more, bool images, struct wire_run *msg,
                  int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
 /*
  * rootfs.c: finds the directory behind spec->rootfs. A tar is unpacked into the cache first, and the call waits for

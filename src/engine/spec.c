@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "engine/engine.h"
 #include "host/limits.h"
+#include "jail/plan.h"
 
 #define SYSTEM_PATH "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define N_BASE_ENV 6u
@@ -190,12 +191,27 @@ static int put(struct buf *buf, const char *text)
     return buf_append(buf, text, strlen(text) + 1);
 }
 
-static int pack_sandbox(const struct brig_spec *spec, struct wire_run *msg, struct buf *out)
+static int pack_layers(const struct spec_more *more, struct wire_run *msg, struct buf *out)
+{
+    int r = 0;
+
+    for (size_t i = 0; r >= 0 && i < more->n_layers; i++)
+        r = put(out, more->layers[i]);
+    if (r >= 0 && more->new_layer)
+        r = put(out, more->new_layer);
+    msg->n_layers = (uint32_t)more->n_layers;
+    msg->flags |= (more->new_layer ? WIRE_RUN_NEW_LAYER : 0) | (more->raw_upper ? WIRE_RUN_RAW_UPPER : 0);
+    return r;
+}
+
+static int pack_sandbox(const struct brig_spec *spec, const struct spec_more *more, struct wire_run *msg,
+                        struct buf *out)
 {
     int r = put(out, spec->workdir ? spec->workdir : "/workspace");
 
     r = r < 0 ? r : put(out, spec->name ? spec->name : "");
     r = r < 0 ? r : put(out, spec->rootfs ? spec->rootfs : "");
+    r = r < 0 ? r : pack_layers(more, msg, out);
     for (size_t i = 0; r >= 0 && i < spec->n_binds; i++) {
         r = put(out, spec->binds[i].source);
         r = r < 0 ? r : put(out, spec->binds[i].target);
@@ -219,7 +235,7 @@ static int pack_sandbox(const struct brig_spec *spec, struct wire_run *msg, stru
 static int pack(const struct brig_spec *spec, struct wire_run *msg, struct buf *out)
 {
     const char *const *base = engine_base_env(spec->flags & BRIG_RUN_ROOT);
-    int r = pack_sandbox(spec, msg, out);
+    int r = pack_sandbox(spec, &(struct spec_more){0}, msg, out);
     size_t before = out->len;
 
     for (size_t i = 0; r >= 0 && spec->argv[i]; i++, msg->n_argv++)
@@ -340,9 +356,10 @@ static int check_store(const struct brig_spec *spec, bool images, struct brig_er
     return image ? limits_check_image(&limits, err) : limits_check_memory_store(&limits, err);
 }
 
-int spec_service(const struct brig_spec *spec, const char *zygote, bool images, struct wire_run *msg,
+int spec_service(const struct brig_spec *spec, const struct spec_more *more, bool images, struct wire_run *msg,
                  int *ret_strings_fd, struct brig_err *err)
 {
+    const char *zygote = more->zygote;
     struct buf strings = BUF_INIT(WIRE_STRINGS_MAX);
     int r = check_sandbox(spec, BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT, err);
 
@@ -350,15 +367,17 @@ int spec_service(const struct brig_spec *spec, const char *zygote, bool images, 
         r = err_usage(err, "rootfs %s: must be absolute", spec->rootfs);
     if (r == 0)
         r = check_store(spec, images, err);
+    if (r == 0 && more->n_layers > LAYERS_MAX)
+        r = err_usage(err, "%zu layers: at most %u", more->n_layers, LAYERS_MAX);
     if (r == 0 && zygote && (zygote[0] == '\0' || strlen(zygote) >= WIRE_ZYGOTE_KEY_MAX))
         r = err_usage(err, "zygote: a key has 1 to %u bytes", WIRE_ZYGOTE_KEY_MAX - 1);
     if (r < 0)
         return r;
-    r = pack_sandbox(spec, msg, &strings);
+    r = pack_sandbox(spec, more, msg, &strings);
     if (r >= 0 && zygote)
         r = put(&strings, zygote);
     if (r >= 0) {
-        msg->flags = spec->flags | WIRE_RUN_SERVICE | (zygote ? WIRE_RUN_ZYGOTE : 0);
+        msg->flags |= spec->flags | WIRE_RUN_SERVICE | (zygote ? WIRE_RUN_ZYGOTE : 0);
         msg->strings_len = (uint32_t)strings.len;
         r = seal(&strings, ret_strings_fd, err);
     } else {

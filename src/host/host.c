@@ -153,6 +153,43 @@ static unsigned landlock_abi(void)
     return abi > 0 ? (unsigned)abi : 0;
 }
 
+/* A store of template layers is for `brig serve`, and needs ids enough for what is in an image. */
+static void open_layers(struct host *host, const char *helper_dir)
+{
+    const char *path = getenv("BRIG_LAYERS_DIR");
+
+    if (!path)
+        return;
+    if (host->ids_kind == IDS_ONE)
+        str_cut(host->layers.why, sizeof host->layers.why,
+                "a plain user without subordinate ids has one id, and images have files of many (see `brig doctor`)");
+    else if (host->ids_kind == IDS_PAIR && host->sub_ids < INSIDE_RANGE)
+        snprintf(host->layers.why, sizeof host->layers.why, "images need %u subordinate ids, and this user has %u",
+                 INSIDE_RANGE, host->sub_ids);
+    else
+        layers_open(&host->layers, path, helper_dir);
+}
+
+/* Not every file system can be mounted with other ids; then nothing of the store can be used. */
+static void probe_layers(struct host *host)
+{
+    AUTO_FD int tree = open_tree(AT_FDCWD, LAYERS_PLACE, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    AUTO_FD int ns = -1;
+    const char *map = "0 0 1"; /* any: it is never used */
+    struct brig_err err;
+
+    if (tree >= 0 && helper_idmap_ns(host, map, map, &ns, &err) == 0 && helper_idmap(tree, ns) == 0)
+        return;
+    layers_done(&host->layers);
+    str_cut(host->layers.why, sizeof host->layers.why,
+            "the file system of their store, or this kernel, cannot map ids");
+}
+
+uid_t host_layer_owner(const struct host *host)
+{
+    return host->ids_kind == IDS_PAIR ? IDS_SHARED_ROOT : 0;
+}
+
 /*
  * Adds the directories that the service's users may share to those that the service itself shares for them: for the
  * spawner they are one list.
@@ -189,10 +226,14 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
     host->ids_kind = IDS_RANGE;
     if (!host->privileged && (r = host_enter_user_ns(host, err)) < 0)
         return r;
+    open_layers(host, helper_dir);
     netns_start(netns); /* not before the cgroups are settled: a cgroup must hold nobody else when we leave it */
     if ((r = ids_init(&host->ids, host->ids_kind, &host->ids_fd, host->ids_scope, host->sub_ids, err)) < 0)
         return r;
-    return host_build_tree(host, err);
+    r = host_build_tree(host, err);
+    if (r == 0 && host->privileged && host->layers.fd >= 0)
+        probe_layers(host);
+    return r;
 }
 
 int host_settle(struct host *host, struct brig_err *err)
@@ -213,6 +254,7 @@ void host_done(struct host *host)
                   &host->run_fd, &host->cache_fd, &host->state_fd, &host->etc_fd,   &host->loop_control_fd};
 
     cg_host_done(&host->cg);
+    layers_done(&host->layers);
     base_close_fd(&host->owner.lock_fd);
     ids_done(&host->ids);
     base_close_fd(&host->ids_fd);

@@ -11,6 +11,7 @@
 
 #include "host/cgroup.h"
 #include "host/ids.h"
+#include "host/layers.h"
 #include "host/netns.h"
 #include "host/owner.h"
 #include "host/roots.h"
@@ -46,6 +47,7 @@ struct host {
     int init_fd;
     bool init_is_file;
     struct zygote_files zygote;
+    struct layer_store layers;      /* Attached at LAYERS_PLACE, if there is one. */
     int run_fd, cache_fd, state_fd; /* -1 if there is none. */
     int etc_fd;                     /* The generated /etc, locked while we live. */
     int loop_control_fd;            /* -1 means that there are no image stores. */
@@ -76,6 +78,7 @@ struct host {
                    .etc_fd = -1,                           \
                    .loop_control_fd = -1,                  \
                    .zygote = ZYGOTE_FILES_INIT,            \
+                   .layers = LAYER_STORE_INIT,             \
                    .ids_fd = -1,                           \
                    .ids = {.lock_fd = -1},                 \
                    .owner = {.dir_fd = -1, .lock_fd = -1}, \
@@ -90,6 +93,8 @@ void host_done(struct host *host);
  * *ret_is_file is false). Returns a descriptor or a negative errno.
  */
 int host_open_helper(const char *helper_dir, const char *name, bool *ret_is_file, struct brig_err *err) MUST_CHECK;
+/* The id, in our user namespace, that has the place of root in template layers. The gid is the same number. */
+uid_t host_layer_owner(const struct host *host);
 /* host_tree.c: builds the minimal mount namespace, the last step of host_init(). */
 int host_build_tree(struct host *host, struct brig_err *err) MUST_CHECK;
 /* Once the first sandbox is cloned: prepares what is needed only from then on, and lets go of the host's tree. */

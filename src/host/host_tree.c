@@ -58,17 +58,36 @@ static int clone_same(int fd, const char *path)
 }
 
 struct places {
-    int proc, etc;
+    int proc, etc, layers, tool;
     int lower[PLAN_LOWER_DIRS];
     int node[ARRAY_SIZE(nodes)];
 };
 
-static int collect(struct host *host, const char *etc_path, struct places *p, struct brig_err *err)
+/* Where directories and files that the host has open lie in its tree. */
+struct paths {
+    char etc[4096], layers[4096], tool[4096];
+};
+
+static int find_paths(const struct host *host, struct paths *ret, struct brig_err *err)
+{
+    if (host->etc_fd >= 0 && path_of(host->etc_fd, ret->etc, sizeof ret->etc) < 0)
+        return err_host(err, "the generated /etc");
+    if (host->layers.fd >= 0 && (path_of(host->layers.fd, ret->layers, sizeof ret->layers) < 0 ||
+                                 path_of(host->layers.tool_fd, ret->tool, sizeof ret->tool) < 0))
+        return err_host(err, "the store of layers");
+    return 0;
+}
+
+static int collect(struct host *host, const struct paths *paths, struct places *p, struct brig_err *err)
 {
     if ((p->proc = clone_place("/proc", true)) < 0)
         return err_host(err, "copy of /proc");
-    if (host->etc_fd >= 0 && (p->etc = clone_same(host->etc_fd, etc_path)) < 0)
+    if (host->etc_fd >= 0 && (p->etc = clone_same(host->etc_fd, paths->etc)) < 0)
         return err_host(err, "copy of the generated /etc");
+    if (host->layers.fd >= 0 && (p->layers = clone_same(host->layers.fd, paths->layers)) < 0)
+        return err_host(err, "copy of the store of layers");
+    if (host->layers.fd >= 0 && (p->tool = clone_same(host->layers.tool_fd, paths->tool)) < 0)
+        return err_host(err, "copy of brig-layer");
     for (unsigned i = 0; i < host->n_lower_dirs; i++) {
         char path[24];
         snprintf(path, sizeof path, "/%s", host->lower_dirs[i]);
@@ -99,12 +118,27 @@ static int attach(int mount_fd, int root, const char *path, uint64_t attributes,
     return 0;
 }
 
+/* Sandboxes get private copies of the store, with ids of their own. */
+static int fill_layers(int root, const struct places *p, struct brig_err *err)
+{
+    AUTO_FD int file = openat(root, LAYER_TOOL_PLACE + 1, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+    if (file < 0 || mkdirat(root, LAYERS_PLACE + 1, 0700) < 0)
+        return err_host(err, "spawner's tree: %s", LAYERS_PLACE);
+    int r = attach(p->layers, root, LAYERS_PLACE, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
+    if (r == 0)
+        r = attach(p->tool, root, LAYER_TOOL_PLACE, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
+    return r;
+}
+
 static int fill(struct host *host, int root, struct places *p, struct brig_err *err)
 {
     int r = attach(p->proc, root, "proc", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, err);
 
     if (r == 0 && p->etc >= 0)
         r = attach(p->etc, root, "etc-skel", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
+    if (r == 0 && p->layers >= 0)
+        r = fill_layers(root, p, err);
     for (unsigned i = 0; r == 0 && i < host->n_lower_dirs; i++) {
         char path[24];
         snprintf(path, sizeof path, "t/%s", host->lower_dirs[i]);
@@ -135,6 +169,8 @@ static void places_done(struct places *p)
 {
     base_close_fd(&p->proc);
     base_close_fd(&p->etc);
+    base_close_fd(&p->layers);
+    base_close_fd(&p->tool);
     for (size_t i = 0; i < ARRAY_SIZE(p->lower); i++)
         base_close_fd(&p->lower[i]);
     for (size_t i = 0; i < ARRAY_SIZE(p->node); i++)
@@ -172,10 +208,13 @@ static int open_rest(struct host *host, struct brig_err *err)
 int host_build_tree(struct host *host, struct brig_err *err)
 {
     static const struct mount_option options[] = {{"mode", "755"}};
-    struct places p = {
-        .proc = -1, .etc = -1, .lower = {-1, -1, -1, -1, -1, -1, -1, -1}, .node = {-1, -1, -1, -1, -1, -1}};
-
-    char etc_path[4096] = "";
+    struct places p = {.proc = -1,
+                       .etc = -1,
+                       .layers = -1,
+                       .tool = -1,
+                       .lower = {-1, -1, -1, -1, -1, -1, -1, -1},
+                       .node = {-1, -1, -1, -1, -1, -1}};
+    struct paths paths = {0};
 
     host->mnt_fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     if (host->mnt_fd < 0)
@@ -183,18 +222,19 @@ int host_build_tree(struct host *host, struct brig_err *err)
     host->root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (host->root_fd < 0)
         return err_host(err, "/");
-    if (host->etc_fd >= 0 && path_of(host->etc_fd, etc_path, sizeof etc_path) < 0)
-        return err_host(err, "the generated /etc");
+    int r = find_paths(host, &paths, err);
+    if (r < 0)
+        return r;
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_host(err, "mount namespace");
     AUTO_FD int root = mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID);
     if (root < 0)
         return err_host(err, "spawner's tree: tmpfs");
     umask(0);
-    int r = make_places(root, err);
+    r = make_places(root, err);
     if (r == 0) {
         host->mknod_devices = mknodat(root, "d/null", S_IFCHR | 0666, makedev(1, 3)) == 0;
-        r = collect(host, etc_path, &p, err);
+        r = collect(host, &paths, &p, err);
     }
     if (r == 0 && p.etc < 0)
         r = build_etc(root, err);

@@ -74,7 +74,7 @@ int enter_dev(struct enter *e)
     static const struct mount_option options[] = {{"mode", "755"}, {"size", "4k"}, {"nr_inodes", "32"}};
     static const struct mount_option pts_options[] = {
         {"ptmxmode", "0666"}, {"mode", "0620"}, {"max", "64"}}; /* their number is the host's */
-    bool plain = e->plan->rootfs_fd < 0;                        /* else the root is an overlay that nobody writes to */
+    bool plain = !plan_other_root(e->plan);                     /* else the root is an overlay that nobody writes to */
 
     AUTO_FD int dev = plain ? on_the_roots(e)
                             : mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);

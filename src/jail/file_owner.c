@@ -34,7 +34,7 @@ int enter_owner(struct enter *e)
 {
     const struct jail_plan *p = e->plan;
 
-    if (!p->root_inside)
+    if (!plan_owns(p))
         return 0;
     (void)setfsgid(p->outer_root_gid);
     (void)setfsuid(p->outer_root);

@@ -78,7 +78,7 @@ static int allow_template(struct enter *e, int ruleset)
 
     if (p->writable_root || plan_off(p, BRIG_LAYER_ROOT_READONLY))
         return allow(e, ruleset, "/", WRITE_ALL);
-    if (p->rootfs_fd >= 0 || plan_off(p, BRIG_LAYER_MOUNT_NS))
+    if (plan_other_root(p) || plan_off(p, BRIG_LAYER_MOUNT_NS))
         return allow(e, ruleset, "/", READ_EXEC);
     int r = allow(e, ruleset, "/", LANDLOCK_ACCESS_FS_READ_DIR);
     for (unsigned i = 0; r == 0 && i < PLAN_LOWER_DIRS && p->lower_dirs[i]; i++)
@@ -103,6 +103,10 @@ static int allow_places(struct enter *e, int ruleset)
         r = allow(e, ruleset, e->plan->binds[i].target, e->plan->binds[i].read_only ? READ_EXEC : WRITE_ALL);
     for (unsigned i = 0; r == 0 && i < e->plan->n_tmpfs; i++)
         r = allow(e, ruleset, e->plan->tmpfs[i].path, WRITE_ALL);
+    if (r == 0 && e->plan->new_layer)
+        r = allow(e, ruleset, LAYER_VIEW, WRITE_ALL);
+    if (r == 0 && e->plan->new_layer)
+        r = allow(e, ruleset, "/.brig/layer", READ_EXEC);
     return r;
 }
 

@@ -5,6 +5,8 @@
  * outside: the class of CVE-2025-31133, CVE-2026-41579, CVE-2026-87766.
  */
 #include <string.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 
 #include "jail/plan.h"
 #include "jail/sys.h"
@@ -90,4 +92,14 @@ int mount_attributes(int mount_fd, uint64_t set, bool recursive)
     struct mount_attr attr = {.attr_set = set, .propagation = MS_PRIVATE};
 
     return SYS(mount_setattr(mount_fd, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0), &attr, sizeof attr));
+}
+
+int mount_is_writable(int mount_fd)
+{
+    struct statfs fs;
+
+    if (SYS(fstatfs(mount_fd, &fs)) < 0)
+        return -1;
+    errno = EROFS;
+    return fs.f_flags & ST_RDONLY ? -1 : 0;
 }

@@ -16,8 +16,6 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <sys/statfs.h>
-#include <sys/statvfs.h>
 
 #include "jail/plan.h"
 #include "jail/sys.h"
@@ -76,17 +74,6 @@ int enter_root(struct enter *e)
     return r;
 }
 
-/* Where an overlay cannot make its work directory the kernel makes it read-only and says nothing (file_owner.c). */
-static int is_writable(int mount_fd)
-{
-    struct statfs fs;
-
-    if (SYS(fstatfs(mount_fd, &fs)) < 0)
-        return -1;
-    errno = EROFS;
-    return fs.f_flags & ST_RDONLY ? -1 : 0;
-}
-
 /*
  * Mounts an overlay over `lower` at `path` of the new root: read-only without an upper layer, else with one in the
  * store under `name`. Without an upper layer the kernel wants two lower layers.
@@ -113,7 +100,7 @@ static int attach_overlay(struct enter *e, const char *lower, const char *path, 
     AUTO_FD int fd = mount_make("overlay", options, n, writable ? RW_ATTR : RO_ATTR);
     TRY(e, "overlay", fd);
     if (writable)
-        TRY(e, "overlay", is_writable(fd));
+        TRY(e, "overlay", mount_is_writable(fd));
     if (strcmp(path, "/") == 0) {
         TRY(e, "/r2", mount_attach(fd, AT_FDCWD, "/r2"));
         close(e->root_fd);
@@ -125,9 +112,9 @@ static int attach_overlay(struct enter *e, const char *lower, const char *path, 
 }
 
 /* Places for binds and tmpfs that the other root does not have: in our layer, since the result cannot be written. */
-static int make_missing(struct enter *e, const char *path, bool is_dir)
+static int make_missing(struct enter *e, int other_root, const char *path, bool is_dir)
 {
-    AUTO_FD int there = mount_target(e->plan->rootfs_fd, path);
+    AUTO_FD int there = mount_target(other_root, path);
 
     if (there >= 0 || errno != ENOENT)
         return 0; /* what is wrong with it shows when it is mounted on */
@@ -139,25 +126,30 @@ static int make_missing(struct enter *e, const char *path, bool is_dir)
  * Makes a place for a CA bundle. If a directory on the way is a link, nothing is made, because our directory would hide
  * it. Then the bundle cannot be attached, and the code that tries reports it.
  */
-static int make_bundle_place(struct enter *e)
+static int make_bundle_place(struct enter *e, int other_root)
 {
-    AUTO_FD int dir =
-        SYS(sys_openat2(e->plan->rootfs_fd, "etc/ssl/certs", O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS));
+    AUTO_FD int dir = SYS(sys_openat2(other_root, "etc/ssl/certs", O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS));
 
-    return dir < 0 && errno == ELOOP ? 0 : make_missing(e, TRUST_PLACE, false);
+    return dir < 0 && errno == ELOOP ? 0 : make_missing(e, other_root, TRUST_PLACE, false);
+}
+
+int enter_missing(struct enter *e, int other_root)
+{
+    const struct jail_plan *p = e->plan;
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < p->n_binds; i++)
+        r = make_missing(e, other_root, p->binds[i].target, p->binds[i].is_dir);
+    for (unsigned i = 0; r == 0 && i < p->n_tmpfs; i++)
+        r = make_missing(e, other_root, p->tmpfs[i].path, true);
+    return r == 0 && p->trust ? make_bundle_place(e, other_root) : r;
 }
 
 /* Another root: our directories as top layer over it. */
 static int template_rootfs(struct enter *e)
 {
-    int r = 0;
+    int r = enter_missing(e, e->plan->rootfs_fd);
 
-    for (unsigned i = 0; r == 0 && i < e->plan->n_binds; i++)
-        r = make_missing(e, e->plan->binds[i].target, e->plan->binds[i].is_dir);
-    for (unsigned i = 0; r == 0 && i < e->plan->n_tmpfs; i++)
-        r = make_missing(e, e->plan->tmpfs[i].path, true);
-    if (r == 0 && e->plan->trust)
-        r = make_bundle_place(e);
     if (r < 0)
         return r;
     AUTO_FD int place = SYS(sys_openat2(AT_FDCWD, "/x", O_PATH | O_DIRECTORY, 0, 0));
@@ -173,8 +165,8 @@ int enter_template(struct enter *e)
 {
     const struct jail_plan *p = e->plan;
 
-    if (p->rootfs_fd >= 0)
-        return template_rootfs(e);
+    if (plan_other_root(p))
+        return p->n_layers > 0 ? enter_layers(e) : template_rootfs(e);
     for (unsigned i = 0; i < PLAN_LOWER_DIRS && p->lower_dirs[i]; i++)
         TRY(e, p->lower_dirs[i], SYS(mkdirat(e->root_fd, p->lower_dirs[i], 0755)));
     for (unsigned i = 0; i < PLAN_LOWER_DIRS && p->root_links[i][0]; i++)
@@ -192,12 +184,12 @@ int enter_template(struct enter *e)
         if (r < 0)
             return r;
     }
-    return 0;
+    return enter_new_layer(e);
 }
 
 int enter_etc(struct enter *e)
 {
-    if (e->plan->rootfs_fd >= 0)
+    if (plan_other_root(e->plan))
         return 0; /* the image's own /etc, under our hosts and hostname */
     TRY(e, "ids of /etc", owner_map_place(e->plan, "/etc-skel"));
     return attach_overlay(e, "/r/etc:/etc-skel", "etc", "etc");
@@ -253,7 +245,7 @@ static int ensure_target(struct enter *e, const char *path, bool is_dir)
  */
 static int attach_at(struct enter *e, int mount_fd, const char *path)
 {
-    uint64_t links = e->plan->rootfs_fd < 0 ? RESOLVE_NO_SYMLINKS : 0;
+    uint64_t links = plan_other_root(e->plan) ? 0 : RESOLVE_NO_SYMLINKS;
     AUTO_FD int target = SYS(sys_openat2(e->root_fd, path, O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | links));
 
     if (target < 0)

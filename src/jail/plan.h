@@ -39,6 +39,14 @@
 /* The spawner keeps its own descriptors at or above this, so that the numbers above are free in the child. */
 #define SPAWNER_FD_MIN 10
 
+/* Template layers (layer_mount.c): the places of the store and of brig-layer in the spawner's tree (host_tree.c). */
+#define LAYERS_PLACE "/layers"
+#define LAYER_TOOL_PLACE "/layer-tool"
+#define LAYER_VIEW "/layer" /* The place inside where a new layer is made. */
+#define LAYER_NEW_DATA "d"  /* The upper directory of that view, in the directory of the new layer. */
+#define LAYER_NEW_WORK "w"  /* Its work directory. */
+#define LAYERS_MAX 128u     /* in one sandbox */
+
 #define PLAN_PREPARED 8 /* A network namespace, and a `tasks` file per v1 hierarchy. */
 #define PLAN_LOWER_DIRS 8
 
@@ -92,6 +100,11 @@ struct jail_plan {
     int host_proc_fd; /* The spawner's full procfs, O_PATH. */
     bool own_sysctl;  /* see enter_proc() */
     int rootfs_fd;    /* A detached mount of another root (idmapped where possible), or -1 for the template host. */
+    /* Template layers: their names, one after the other, lowest first. They are the root, unless a new one is made. */
+    const char *layers;
+    unsigned n_layers;
+    const char *new_layer; /* The name of the layer that is made at LAYER_VIEW, or NULL. */
+    bool raw_upper;        /* The upper of the root is at /.brig/upper. */
     bool writable_root;
     bool trust;         /* A CA bundle will be attached (trust.h), so another root needs a place for it. */
     bool mknod_devices; /* Device nodes can be made; else they are bound from /d of the spawner's root. */
@@ -207,6 +220,10 @@ struct enter {
 int enter_owner(struct enter *e) MUST_CHECK; /* file_owner.c: whom the files of the set-up belong to */
 int enter_root(struct enter *e) MUST_CHECK;
 int enter_template(struct enter *e) MUST_CHECK;
+int enter_layers(struct enter *e) MUST_CHECK;    /* layer_mount.c: a root of template layers */
+int enter_new_layer(struct enter *e) MUST_CHECK; /* ... and the view where one is made */
+/* Makes, in our own layer, the places for binds and tmpfs that another root does not have. */
+int enter_missing(struct enter *e, int other_root) MUST_CHECK;
 int enter_etc(struct enter *e) MUST_CHECK;
 int enter_proc(struct enter *e) MUST_CHECK;
 int enter_proc_compat(struct enter *e, int proc_fd) MUST_CHECK; /* proc_compat.c: masks and generated files */
@@ -246,11 +263,25 @@ int mount_make_target(int root_fd, const char *path, bool is_dir) MUST_CHECK;
 int mount_attach(int mount_fd, int root_fd, const char *path) MUST_CHECK;
 /* Sets MOUNT_ATTR_* and makes the mount private. */
 int mount_attributes(int mount_fd, uint64_t set, bool recursive) MUST_CHECK;
+/* Where an overlay cannot make its work directory the kernel makes it read-only and says nothing (file_owner.c). */
+int mount_is_writable(int mount_fd) MUST_CHECK;
 
 /* The id, in the spawner's user namespace, that places where programs write belong to. The gid is the same number. */
 static inline uid_t plan_owner(const struct jail_plan *plan)
 {
     return plan->root_inside ? plan->outer_root : plan->outer_user;
+}
+
+/* Whether what the set-up makes belongs to the sandbox's root (file_owner.c). */
+static inline bool plan_owns(const struct jail_plan *plan)
+{
+    return plan->root_inside || plan->n_layers > 0;
+}
+
+/* Whether the root is not the template host. */
+static inline bool plan_other_root(const struct jail_plan *plan)
+{
+    return plan->rootfs_fd >= 0 || (plan->n_layers > 0 && !plan->new_layer);
 }
 
 static inline bool plan_off(const struct jail_plan *plan, enum brig_layer layer)

@@ -36,6 +36,7 @@ enum provider_cap {
     PROVIDER_GATE = 1 << 6,   /* our brig-egress serves the networks of its boxes */
     PROVIDER_ZYGOTE = 1 << 7, /* provider_spec.zygote */
     PROVIDER_ROOT_INSIDE = 1 << 8,
+    PROVIDER_LAYERS = 1 << 9, /* template layers: provider_spec.layers, ops.layer and ops.layers */
 };
 
 struct provider_spec {
@@ -53,6 +54,23 @@ struct provider_spec {
      * descriptor 3. NULL for an empty box.
      */
     const char *zygote;
+    /*
+     * The names of template layers, lowest first: the root file system. Not with rootfs. A layer of a live box cannot
+     * be removed.
+     */
+    const char *const *layers;
+    size_t n_layers;
+    /*
+     * The name of a new layer (LAYER_MAKE). The root is then the template host, and /layer is a merged view: an overlay
+     * over `layers` (there may be none) whose upper is the new layer. It needs root inside. The program brig-layer is
+     * /.brig/layer, which only root inside can execute.
+     */
+    const char *new_layer;
+    /*
+     * With layers and a writable root: root inside has the upper directory of its root, with whiteouts as devices 0:0,
+     * read-only at /.brig/upper, and brig-layer at /.brig/layer.
+     */
+    bool raw_upper;
     struct provider_gate { /* All zero means no network. */
         bool on, any_port;
         size_t n_ports;
@@ -114,6 +132,14 @@ struct box_events {
     void (*counted)(void *ctx, const struct box_stats *stats);
 };
 
+/*
+ * MAKE makes the empty layer `name`, which is "new-" and 26 of [a-z0-9]. COMMIT writes it to the disk and gives it the
+ * name `to`, 64 hexadecimal digits; if there is a layer of that name, that one stays and the new one is removed. REMOVE
+ * removes a layer of either kind. COMMIT and REMOVE fail with BRIG_E_CONFLICT while a box uses the layer. A new layer
+ * that is not committed is removed at the next start of the provider's host.
+ */
+enum layer_op { LAYER_MAKE, LAYER_COMMIT, LAYER_REMOVE };
+
 struct provider_ops {
     const char *name; /* "local" */
     uint32_t caps;    /* PROVIDER_* */
@@ -166,6 +192,13 @@ struct provider_ops {
      */
     int (*limits)(struct box *box, const struct brig_limits *limits,
                   void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+                  struct brig_err *err);
+    /* Only with PROVIDER_LAYERS, else NULL. `to` is for LAYER_COMMIT, else NULL. done: err is NULL if it is done. */
+    int (*layer)(struct provider *provider, enum layer_op op, const char *name, const char *to,
+                 void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err);
+    /* Lists the names of all layers, new ones too, in no order. They are valid during done; NULL and err on failure. */
+    int (*layers)(struct provider *provider,
+                  void (*done)(void *ctx, const char *const *names, size_t n, const struct brig_err *err), void *ctx,
                   struct brig_err *err);
 };
 

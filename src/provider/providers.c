@@ -113,7 +113,8 @@ int provider_fits(const struct provider_ops *ops, const struct provider_spec *sp
     } needs[] = {{PROVIDER_ROOTFS, spec->rootfs, "other roots"},
                  {PROVIDER_BINDS, spec->n_binds, "binds"},
                  {PROVIDER_WRITABLE_ROOT, spec->writable_root, "writable root"},
-                 {PROVIDER_ROOT_INSIDE, spec->root_inside, "root inside"}};
+                 {PROVIDER_ROOT_INSIDE, spec->root_inside, "root inside"},
+                 {PROVIDER_LAYERS, spec->n_layers > 0 || spec->new_layer, "template layers"}};
 
     for (size_t i = 0; i < ARRAY_SIZE(needs); i++)
         if (needs[i].wanted && !(ops->caps & needs[i].cap))

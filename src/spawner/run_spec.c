@@ -47,12 +47,13 @@ static int read_strings(struct run_spec *spec, int fd, uint32_t len, struct brig
 static int check_counts(const struct wire_run *msg, struct brig_err *err)
 {
     bool service = msg->flags & WIRE_RUN_SERVICE;
-    bool program =
-        service ? msg->n_argv == 0 && msg->n_env == 0 &&
-                      !(msg->flags & ~(WIRE_RUN_SERVICE | WIRE_RUN_ZYGOTE | BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT))
-                : msg->n_argv >= 1 && !(msg->flags & WIRE_RUN_ZYGOTE);
+    const uint32_t of_services = WIRE_RUN_ZYGOTE | WIRE_RUN_NEW_LAYER | WIRE_RUN_RAW_UPPER;
+    bool program = service
+                       ? msg->n_argv == 0 && msg->n_env == 0 &&
+                             !(msg->flags & ~(WIRE_RUN_SERVICE | of_services | BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT))
+                       : msg->n_argv >= 1 && msg->n_layers == 0 && !(msg->flags & of_services);
     bool good = program && msg->n_binds <= WIRE_BINDS_MAX && msg->n_tmpfs <= WIRE_TMPFS_MAX &&
-                msg->n_argv <= GUEST_STRINGS_MAX && msg->n_env <= GUEST_STRINGS_MAX &&
+                msg->n_layers <= LAYERS_MAX && msg->n_argv <= GUEST_STRINGS_MAX && msg->n_env <= GUEST_STRINGS_MAX &&
                 msg->profile < BRIG_PROFILE_MAX && (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1 &&
                 !(msg->binds_ro & msg->binds_overlay) &&
                 !((msg->flags & WIRE_RUN_ZYGOTE) && (msg->flags & BRIG_RUN_ROOT));
@@ -65,6 +66,11 @@ static int place_strings(struct run_spec *spec, const struct wire_run *msg, stru
     struct cursor c = {spec->strings, spec->strings + spec->strings_len};
     bool good = (spec->workdir = next_string(&c)) && (spec->name = next_string(&c)) && (spec->rootfs = next_string(&c));
 
+    spec->layers = c.at;
+    for (unsigned i = 0; good && i < spec->n_layers; i++)
+        good = next_string(&c) != NULL;
+    if (good && (msg->flags & WIRE_RUN_NEW_LAYER))
+        good = (spec->new_layer = next_string(&c)) != NULL;
     for (unsigned i = 0; good && i < spec->n_binds; i++) {
         spec->binds[i].source = next_string(&c);
         spec->binds[i].target = spec->binds[i].source ? next_string(&c) : NULL;
@@ -92,10 +98,34 @@ static int place_strings(struct run_spec *spec, const struct wire_run *msg, stru
     return 0;
 }
 
+/* Which of the roots a run can have go together, and the names of layers. */
+static int check_layers(const struct run_spec *spec, struct brig_err *err)
+{
+    const char *layer = spec->layers;
+
+    for (unsigned i = 0; i < spec->n_layers; i++, layer += strlen(layer) + 1)
+        if (!layer_name_ok(layer))
+            return err_usage(err, "layer %s: a name has %u hexadecimal digits", layer, LAYER_NAME_LEN);
+    if (spec->new_layer && !layer_new_name_ok(spec->new_layer))
+        return err_usage(err, "new layer %s: a name is new- and %u letters or digits", spec->new_layer,
+                         ID_SANDBOX_SIZE - 1);
+    bool layers = spec->n_layers > 0 || spec->new_layer;
+    if (layers && (spec->rootfs || spec->zygote))
+        return err_usage(err, "layers: not with a rootfs or a zygote");
+    if (spec->new_layer && (!(spec->flags & BRIG_RUN_ROOT) || (spec->flags & BRIG_RUN_WRITABLE_ROOT)))
+        return err_usage(err, "new layer %s: only with root inside, and not with a writable root", spec->new_layer);
+    if ((spec->flags & WIRE_RUN_RAW_UPPER) &&
+        (!spec->n_layers || spec->new_layer || !(spec->flags & BRIG_RUN_WRITABLE_ROOT)))
+        return err_usage(err, "raw upper: only with layers as a writable root");
+    return 0;
+}
+
 static int check_values(const struct run_spec *spec, struct brig_err *err)
 {
     int r = limits_check(&spec->limits, err);
 
+    if (r == 0)
+        r = check_layers(spec, err);
     if (r == 0)
         r = check_inside_path("working directory", spec->workdir, err);
     if (r == 0 && spec->name)
@@ -134,6 +164,7 @@ int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image
                               .cols = msg->cols,
                               .n_binds = msg->n_binds,
                               .n_tmpfs = msg->n_tmpfs,
+                              .n_layers = msg->n_layers,
                               .n_argv = msg->n_argv,
                               .n_env = msg->n_env,
                               .stdio = {-1, -1, -1},

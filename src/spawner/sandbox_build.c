@@ -93,24 +93,29 @@ static int map_owner(const struct host *host, uid_t program, const struct bind_s
     return r == -EOPNOTSUPP ? 0 : r < 0 ? err_set(err, BRIG_E_HOST, -r, "ids of a bind") : 0;
 }
 
-/* Uppers of those who are not root keep what overlay has to remember in user xattrs; tmpfs has them since 6.6. A memfd
- * is a file of one. */
+/* Uppers of those who are not root, and of template layers, keep what overlay has to remember in user xattrs; tmpfs has
+ * them since 6.6. A memfd is a file of one. */
+static int check_xattrs(const char *what, struct brig_err *err)
+{
+    AUTO_FD int file = SYS(memfd_create("xattr", MFD_CLOEXEC));
+
+    if (file < 0)
+        return err_host(err, "memfd");
+    if (fsetxattr(file, "user.brig", "", 0, 0) < 0)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0,
+                       "%s needs user xattrs on tmpfs, which this kernel does not have (6.6 and later do)", what);
+    return 0;
+}
+
 static int check_overlay(const struct host *host, const char *source, bool is_dir, struct brig_err *err)
 {
     if (!is_dir)
         return err_usage(err, "bind source %s: an overlay needs a directory", source);
     if (host->privileged)
         return 0;
-    AUTO_FD int file = SYS(memfd_create("xattr", MFD_CLOEXEC));
-    if (file < 0)
-        return err_host(err, "memfd");
-    if (fsetxattr(file, "user.brig", "", 0, 0) < 0)
-        return err_set(
-            err, BRIG_E_UNSUPPORTED, 0,
-            "bind source %s: an overlay without root needs user xattrs on tmpfs, which this kernel does not have (6.6 "
-            "and later do)",
-            source);
-    return 0;
+    char what[256];
+    (void)snprintf(what, sizeof what, "bind source %.200s: an overlay without root", source);
+    return check_xattrs(what, err);
 }
 
 static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
@@ -134,6 +139,17 @@ static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct b
     return 0;
 }
 
+/* The map of its ids, for mounts. */
+static int prepare_ids(struct sandbox *s, struct build *b, struct brig_err *err)
+{
+    char map[48];
+
+    (void)snprintf(map, sizeof map, "0 %u %u", s->ids.root, INSIDE_RANGE);
+    int r = helper_idmap_ns(&s->spawner->host, map, map, &b->ids_fd, err);
+    b->plan.ids_fd = b->ids_fd;
+    return r;
+}
+
 /*
  * Root inside must own the files of its root. As root every layer below it is idmapped; a plain user cannot do that, so
  * another root has to belong to the ids already, and the host's files never do.
@@ -141,11 +157,10 @@ static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct b
 static int prepare_root_inside(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
 {
     const struct host *host = &s->spawner->host;
-    char map[48];
     struct stat st;
     int r = 0;
 
-    if (!host->privileged && !run->rootfs)
+    if (!host->privileged && !run->rootfs && !run_has_layers(run))
         return err_set(err, BRIG_E_UNSUPPORTED, 0,
                        "user root: the files of the template host belong to an id that a sandbox of a plain user does "
                        "not map; use a rootfs that belongs to the subordinate ids, or run as root");
@@ -154,11 +169,8 @@ static int prepare_root_inside(struct sandbox *s, const struct run_spec *run, st
             return err_set(err, BRIG_E_UNSUPPORTED, 0,
                            "bind source %s: user root of a plain user's sandbox cannot own it; bind it read-only",
                            run->binds[i].source);
-    if (host->privileged) {
-        (void)snprintf(map, sizeof map, "0 %u %u", s->ids.root, INSIDE_RANGE);
-        r = helper_idmap_ns(host, map, map, &b->ids_fd, err);
-        b->plan.ids_fd = b->ids_fd;
-    }
+    if (host->privileged)
+        r = prepare_ids(s, b, err);
     if (r < 0 || !run->rootfs)
         return r;
     r = helper_clone_rootfs(host, run->rootfs, run->rootfs_below, &b->rootfs_fd, err);
@@ -200,6 +212,34 @@ static int prepare_rootfs(struct sandbox *s, const struct run_spec *run, struct 
         return r;
     r = helper_idmap(b->rootfs_fd, ns);
     return r == -EOPNOTSUPP ? 0 : r < 0 ? err_set(err, BRIG_E_HOST, -r, "ids of the rootfs") : 0;
+}
+
+/*
+ * Template layers have the ids 0 to 65,535 on disk. As root the sandbox sees them as its own through idmapped mounts; a
+ * plain user's sandboxes share the ids that are on disk, so that its own files are not among them.
+ */
+static int prepare_layers(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
+{
+    const struct host *host = &s->spawner->host;
+    struct jail_plan *p = &b->plan;
+
+    if (!run_has_layers(run))
+        return 0;
+    int r = 0;
+    if ((run->flags & BRIG_RUN_WRITABLE_ROOT) && s->store == STORE_MEMORY)
+        r = check_xattrs("layers: a writable root in memory", err);
+    for (unsigned i = 0; r == 0 && !host->privileged && i < run->n_binds; i++)
+        if (!run->binds[i].read_only)
+            r = err_set(err, BRIG_E_UNSUPPORTED, 0,
+                        "bind source %s: a plain user's sandbox of template layers cannot own it; bind it read-only",
+                        run->binds[i].source);
+    if (r == 0 && host->privileged && b->ids_fd < 0)
+        r = prepare_ids(s, b, err);
+    p->layers = run->layers;
+    p->n_layers = run->n_layers;
+    p->new_layer = run->new_layer;
+    p->raw_upper = run->flags & WIRE_RUN_RAW_UPPER;
+    return r;
 }
 
 /* An image for those who want one (run_spec.c); else memory, which must not be the smaller bound. */
@@ -455,13 +495,16 @@ static bool writes_binds(const struct run_spec *run)
 
 static int build(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
 {
-    int r = ids_claim(&s->spawner->host.ids, has_root(run), &s->ids, err);
+    struct host *host = &s->spawner->host;
+    int r = run_has_layers(run) ? layers_check(s->spawner, run, err) : 0;
 
+    if (r == 0)
+        r = ids_claim(&host->ids, has_root(run) || run_has_layers(run), &s->ids, err);
     /* Test builds: everybody shares one range. */
     if (r == 0 && (s->spawner->off & BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE)))
-        ids_share(&s->spawner->host.ids, &s->ids);
+        ids_share(&host->ids, &s->ids);
     /* Subordinate ids could not write to the caller's files, and only root can map ids of a mount. */
-    if (r == 0 && s->spawner->host.ids_kind == IDS_PAIR && writes_binds(run) && !has_root(run))
+    if (r == 0 && host->ids_kind == IDS_PAIR && writes_binds(run) && !has_root(run) && !run_has_layers(run))
         s->ids.user = 0;
     if (r == 0)
         r = make_channels(s, b, err);
@@ -471,6 +514,8 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
         r = prepare_binds(s, run, b, err);
     if (r == 0)
         r = prepare_rootfs(s, run, b, err);
+    if (r == 0)
+        r = prepare_layers(s, run, b, err);
     if (r == 0)
         r = prepare_cgroup(s, run, b, err);
     if (r < 0)

@@ -179,6 +179,8 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
             sandbox_gate_more(s, &msg->gate.want);
         break;
     case WIRE_LIST: service_list(spawner, msg->head.run); break;
+    case WIRE_LAYER: layer_obey(spawner, &msg->layer); break;
+    case WIRE_LAYERS: layers_tell(spawner, msg->head.run); break;
     case WIRE_KEEP: spawner_keep(spawner, fds, n_fds); break;
     default: spawner->stop = true; /* only an engine talks to us, and it would not say this */
     }
@@ -334,6 +336,9 @@ int spawner_main(int engine_fd, const char *helper_dir)
     ready->image_store = image_possible(&spawner.host);
     ready->landlock_abi = spawner.host.landlock_abi;
     ready->zygotes = spawner.host.zygote.boot_fd >= 0;
+    ready->layers = spawner.host.layers.fd >= 0;
+    if (r == 0)
+        layer_jobs_start(&spawner);
     spawner_send(&spawner, ready, NULL, 0);
     while (r == 0 && !spawner.stop)
         r = loop_run_once(spawner.loop, -1, NULL);
@@ -342,6 +347,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     netns_done(&spawner.netns);
     zygotes_done(&spawner);
     service_mover_done(&spawner);
+    layer_jobs_done(&spawner);
     /* it must have left the cgroup we go back from */
     reaper_done(&spawner.reaper, &spawner.host.owner, spawner.host.cg.v2_self_fd >= 0);
     loop_destroy(spawner.loop);

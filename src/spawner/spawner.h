@@ -15,6 +15,7 @@
 
 #include "codec/wire/frame.h"
 #include "host/host.h"
+#include "host/layers.h"
 #include "host/netgate.h"
 #include "jail/plan.h"
 #include "loop/loop.h"
@@ -43,7 +44,10 @@ struct run_spec {
     size_t strings_len;
     const char *workdir, *name, *rootfs; /* name and rootfs are NULL if they are empty. */
     const char *rootfs_below;            /* See run_spec_check_roots(); NULL means anywhere. */
-    const char *zygote;                  /* The key of its zygote, or NULL. */
+    const char *layers;                  /* The names of n_layers template layers, one after the other, lowest first. */
+    unsigned n_layers;
+    const char *new_layer; /* The name of the new layer, or NULL. */
+    const char *zygote;    /* The key of its zygote, or NULL. */
     unsigned n_binds, n_tmpfs;
     struct {
         const char *source, *target, *below;
@@ -70,6 +74,10 @@ int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image
 int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const struct roots *rootfs,
                          struct brig_err *err) MUST_CHECK;
 void run_spec_done(struct run_spec *spec);
+static inline bool run_has_layers(const struct run_spec *run)
+{
+    return run && (run->n_layers > 0 || run->new_layer);
+}
 
 /* ---- sandboxes (sandbox_*.c) ------------------------------------------------------------- */
 
@@ -204,11 +212,13 @@ struct spawner {
     bool pool_announced, stop;
     struct brig_err pool_err; /* Why the pool is smaller than asked for. */
     struct zygote *zygotes;   /* The newest is first. */
-    uint64_t jobs;            /* The jobs that were ever given to them. */
-    uint64_t locks_next_ns;   /* There is no new count of file locks before that. */
-    uint32_t locks_bound;     /* By the last count, a sandbox with more locks than this */
-    uint32_t locks_least;     /* and with at least so many is ended. */
-    uint64_t off;             /* The layers that are switched off; only in test builds. */
+    struct layer_job *layer_jobs;
+    bool sweep_again;       /* More is gone since the sweep began. */
+    uint64_t jobs;          /* The jobs that were ever given to them. */
+    uint64_t locks_next_ns; /* There is no new count of file locks before that. */
+    uint32_t locks_bound;   /* By the last count, a sandbox with more locks than this */
+    uint32_t locks_least;   /* and with at least so many is ended. */
+    uint64_t off;           /* The layers that are switched off; only in test builds. */
 };
 
 /* sandbox_list.c: all of these take a few steps, however many sandboxes there are. */
@@ -302,6 +312,17 @@ void service_leaves_done(struct sandbox *sandbox);
 void service_mover_done(struct spawner *spawner);          /* Waits for its end. */
 uint64_t service_oom_kills(const struct sandbox *sandbox); /* Leaves included, for any sandbox. */
 uint64_t service_pids_refused(const struct sandbox *sandbox);
+
+/*
+ * layer_jobs.c: template layers. layer_jobs_start() removes what an earlier service has not finished; layer_jobs_done()
+ * ends the processes. The other two answer the engine.
+ */
+void layer_jobs_start(struct spawner *spawner);
+void layer_jobs_done(struct spawner *spawner);
+void layer_obey(struct spawner *spawner, const struct wire_layer *msg);
+/* Checks that the layers of a run are there, and that nobody else makes its new one. */
+int layers_check(const struct spawner *spawner, const struct run_spec *run, struct brig_err *err) MUST_CHECK;
+void layers_tell(struct spawner *spawner, uint64_t number);
 
 /* spawner_out.c: messages to the engine */
 bool spawner_may_read(const struct spawner *spawner); /* Returns false if the engine must listen first. */

@@ -23,6 +23,7 @@
 #define WIRE_BINDS_MAX 32u
 #define WIRE_TMPFS_MAX 16u
 #define WIRE_ZYGOTE_KEY_MAX 128u /* This includes the NUL. */
+#define WIRE_LAYER_NAME 72u      /* The name of a template layer and its NUL fit. */
 
 enum wire_type {
     WIRE_READY = 1, /* spawner: set-up done, or why not */
@@ -69,6 +70,12 @@ enum wire_type {
     WIRE_LIMITS,     /* engine: struct wire_limits */
     WIRE_LIMITS_ARE, /* spawner: struct wire_limits_are */
     WIRE_COUNTED,    /* spawner, once and unasked: struct wire_stats; brig-init has said COUNT */
+
+    /* Template layers (spawner/layer_jobs.c). head.run is any number, which comes back in the answer. */
+    WIRE_LAYER,      /* engine: struct wire_layer */
+    WIRE_LAYER_DONE, /* spawner: struct wire_answer */
+    WIRE_LAYERS,     /* engine: head only */
+    WIRE_LAYERS_ARE, /* spawner: struct wire_layers_are; fds: a sealed memfd with the names, unless it failed */
     WIRE_TYPE_MAX
 };
 
@@ -87,13 +94,13 @@ struct wire_ready {
     uint32_t image_store; /* Images are possible. */
     uint32_t landlock_abi;
     uint32_t zygotes; /* WIRE_RUN_ZYGOTE is possible. */
-    uint32_t unused;
-    uint64_t list; /* LIST_END: the number of the LIST that it answers; 0 otherwise. */
+    uint32_t layers;  /* Template layers are possible. */
+    uint64_t list;    /* LIST_END: the number of the LIST that it answers; 0 otherwise. */
 };
 
 /*
- * The strings are, in this order: workdir, name, rootfs, binds (source, target), tmpfs paths, with WIRE_RUN_ZYGOTE the
- * key, argv, environment.
+ * The strings are, in this order: workdir, name, rootfs, template layers (lowest first), with WIRE_RUN_NEW_LAYER the
+ * name of the new layer, binds (source, target), tmpfs paths, with WIRE_RUN_ZYGOTE the key, argv, environment.
  */
 struct wire_run {
     struct wire_head head;
@@ -110,6 +117,7 @@ struct wire_run {
     /* 1 if a last descriptor follows: a sealed memfd with the CA bundle (PEM) that replaces the template's. */
     uint32_t trust;
     uint32_t binds_overlay; /* One bit per bind; none that is in binds_ro. */
+    uint32_t n_layers;      /* At most LAYERS_MAX; not with a rootfs. */
 };
 
 struct wire_gate {
@@ -168,9 +176,34 @@ struct wire_signal {
  */
 #define WIRE_RUN_ZYGOTE (1u << 17)
 
+/*
+ * With WIRE_RUN_SERVICE: the root is the template host, and /layer has the merged view of the layers, whose upper
+ * directory is a new layer.
+ */
+#define WIRE_RUN_NEW_LAYER (1u << 18)
+/* With layers and a writable root: the upper directory of the root is at /.brig/upper, read-only. */
+#define WIRE_RUN_RAW_UPPER (1u << 19)
+
 struct wire_answer {
     struct wire_head head;
     struct brig_err err; /* The code is BRIG_E_NONE if it is done. */
+};
+
+enum wire_layer_op { WIRE_LAYER_MAKE, WIRE_LAYER_COMMIT, WIRE_LAYER_REMOVE, WIRE_LAYER_OP_MAX };
+
+struct wire_layer {
+    struct wire_head head;
+    uint32_t op; /* enum wire_layer_op */
+    uint32_t unused;
+    char name[WIRE_LAYER_NAME]; /* MAKE, COMMIT: of a new layer. REMOVE: of any. */
+    char to[WIRE_LAYER_NAME];   /* COMMIT: its final name; else empty. */
+};
+
+struct wire_layers_are {
+    struct wire_head head;
+    struct brig_err err; /* The code is BRIG_E_NONE if they are listed. */
+    uint32_t len;        /* The bytes of all names, each with its NUL. */
+    uint32_t unused;
 };
 
 struct wire_freeze {
@@ -248,6 +281,8 @@ union wire_any {
     struct wire_kept kept;
     struct wire_limits limits;
     struct wire_limits_are limits_are;
+    struct wire_layer layer;
+    struct wire_layers_are layers_are;
 };
 
 /* Returns the exact size of a message of this type, or 0 for an unknown type. */

@@ -46,6 +46,7 @@ static struct jail_plan bare(const struct jail_plan *plan)
     p.setup_fd = p.control_fd = p.init_fd = p.probe_fd = p.host_proc_fd = p.rootfs_fd = p.host_mnt_fd = p.highest_fd =
         p.ids_fd = -1;
     p.hostname = NULL;
+    p.layers = p.new_layer = NULL;
     p.binds = NULL;
     p.tmpfs = NULL;
     memset(p.lower_dirs, 0, sizeof p.lower_dirs);

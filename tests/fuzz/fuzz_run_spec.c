@@ -33,6 +33,23 @@ static void check_gate(const struct run_spec *spec, uint32_t trust)
     FUZZ_CHECK((spec->trust_fd >= 0) == (trust == 1));
 }
 
+/* A name that was accepted is that of a directory in the store, and leads nowhere else. */
+static void check_layers(const struct run_spec *spec)
+{
+    const char *layer = spec->layers;
+
+    FUZZ_CHECK(spec->n_layers <= LAYERS_MAX && !(run_has_layers(spec) && (spec->rootfs || spec->zygote)));
+    FUZZ_CHECK(!run_has_layers(spec) || (spec->flags & WIRE_RUN_SERVICE));
+    for (unsigned i = 0; i < spec->n_layers; i++, layer += strlen(layer) + 1) {
+        check_inside(spec, layer);
+        FUZZ_CHECK(strlen(layer) == 64 && strspn(layer, "0123456789abcdef") == 64);
+    }
+    if (spec->new_layer) {
+        check_inside(spec, spec->new_layer);
+        FUZZ_CHECK(strncmp(spec->new_layer, "new-", 4) == 0 && !strpbrk(spec->new_layer, "./"));
+    }
+}
+
 static int seal(const uint8_t *data, size_t size)
 {
     int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -73,6 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         for (unsigned i = 0; i < spec->n_tmpfs; i++)
             check_inside(spec, spec->tmpfs[i].path);
+        check_layers(spec);
     }
     run_spec_done(spec);
     for (size_t i = 0; i < 6; i++)

@@ -103,6 +103,7 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
                                .require = spec->require,
                                .binds = spec->binds,
                                .n_binds = spec->n_binds};
+    const struct spec_more more = {spec->zygote, spec->layers, spec->n_layers, spec->new_layer, spec->raw_upper};
     struct stat st;
     int fds[LOCAL_FDS] = {-1, -1};
 
@@ -117,7 +118,7 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "zygote: there are none on this host");
     int r = local_gate_want(&spec->gate, &msg.gate, err);
     if (r == 0)
-        r = spec_service(&wanted, spec->zygote, provider->image_store, &msg, &fds[0], err);
+        r = spec_service(&wanted, &more, provider->image_store, &msg, &fds[0], err);
     if (r == 0 && spec->gate.trust)
         r = add_trust(&spec->gate, &msg, &fds[1], err);
     struct local_box *box = r == 0 ? box_add(local, local->next_number) : NULL;
@@ -224,6 +225,7 @@ void local_on_gone(struct local *local, const struct brig_err *why)
     memcpy(end.detail, why->message, sizeof end.detail - 1);
     while (local->boxes)
         box_ended(local, local->boxes, &end);
+    local_fail_layers(local, why);
     if (recovering)
         local->recovery.done(local->recovery.ctx);
     if (provider->gone)
@@ -317,6 +319,8 @@ static void on_list_end(struct local *local, const struct wire_ready *msg)
     local->provider.image_store = msg->image_store;
     if (msg->zygotes)
         local->ops.caps |= PROVIDER_ZYGOTE;
+    if (msg->layers)
+        local->ops.caps |= PROVIDER_LAYERS;
     for (size_t i = 0; i < n; i++)
         give_out(local, &found[i]);
     mem_free(found);
@@ -359,6 +363,8 @@ void local_on_message(struct local *local, const union wire_any *msg, int *fds, 
         if (box)
             local_on_gate(box, &msg->gate_open, fds, n_fds);
         break;
+    case WIRE_LAYER_DONE: local_on_layer(local, &msg->answer); break;
+    case WIRE_LAYERS_ARE: local_on_layers(local, &msg->layers_are, fds, n_fds); break;
     default: break; /* READY and POOL_FULL say nothing that LIST_END did not */
     }
 }
@@ -380,6 +386,7 @@ static void op_destroy(struct provider *provider)
     local_io_done(local);
     while (local->boxes)
         box_free(local, local->boxes);
+    local_drop_layers(local);
     mem_free(local->recovery.found);
     mem_free(local);
 }
@@ -399,6 +406,8 @@ static const struct provider_ops local_ops = {
     .recover = op_recover,
     .pool = op_pool,
     .gate = local_gate,
+    .layer = local_layer,
+    .layers = local_layers,
 };
 
 int provider_local_create(struct loop *loop, int spawner_fd, struct provider **ret, struct brig_err *err)
@@ -412,6 +421,7 @@ int provider_local_create(struct loop *loop, int spawner_fd, struct provider **r
     local->provider.loop = loop;
     local->fd = spawner_fd;
     local->next_number = 1;
+    local->next_layer_number = clock_mono_ns(); /* not a predecessor's */
     local->events = EPOLLIN;
     local->on_spawner = (struct loop_source){.fd = -1, .fn = local_on_spawner, .ctx = local};
     int r = loop_add(loop, &local->on_spawner, spawner_fd, EPOLLIN, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * local.h: the structures of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and their
- * lives, local_ask.c the questions about them, local_io.c the socket.
+ * lives, local_ask.c the questions about them, local_layers.c template layers, local_io.c the socket.
  */
 #ifndef BRIG_PROVIDER_LOCAL_LOCAL_H
 #define BRIG_PROVIDER_LOCAL_LOCAL_H
@@ -13,6 +13,7 @@
 
 struct local;
 struct queued;
+struct layer_question;
 
 /* One question to the spawner that is not answered yet. Questions of one kind are answered in order. */
 struct question {
@@ -55,6 +56,8 @@ struct local {
     struct local_box *boxes;
     struct local_box *buckets[LOCAL_BUCKETS];
     uint64_t next_number;
+    struct layer_question *layer_questions; /* The questions about layers that are not answered yet. */
+    uint64_t next_layer_number;
     bool recovered; /* LIST was answered: numbers are known, and boxes may be made. */
     bool gone;
     struct brig_err gone_why;
@@ -106,6 +109,18 @@ void local_fail_questions(struct local_box *box, const struct brig_err *err); /*
 void local_drop_questions(struct local_box *box);                             /* Drops them without an answer. */
 void local_drop_listeners(struct local_box *box);
 void local_listeners_free(struct box_listeners *listeners); /* Closes the descriptors that were not taken. */
+
+/* ---- local_layers.c --------------------------------------------------------------------------------- */
+
+int local_layer(struct provider *provider, enum layer_op op, const char *name, const char *to,
+                void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
+int local_layers(struct provider *provider,
+                 void (*done)(void *ctx, const char *const *names, size_t n, const struct brig_err *err), void *ctx,
+                 struct brig_err *err) MUST_CHECK;
+void local_on_layer(struct local *local, const struct wire_answer *msg);
+void local_on_layers(struct local *local, const struct wire_layers_are *msg, const int *fds, size_t n_fds);
+void local_fail_layers(struct local *local, const struct brig_err *err); /* All open questions fail. */
+void local_drop_layers(struct local *local);                             /* Drops them without an answer. */
 
 /* ---- local.c --------------------------------------------------------------------------------------- */
 

@@ -10,12 +10,15 @@
  *
  *     create KEY [name=value...]    memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs,
  *                                   require=all, zygote=KEY, profile=paranoid, statement=1 (then
- *                                   `layers KEY name=on:by:value ...` comes before `up`)
+ *                                   `layers KEY name=on:by:value ...` comes before `up`), template=LAYER,LAYER...,
+ *                                   new_layer=NAME, writable=1, root=1, raw_upper=1
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
  *     channel KEY                   of process 1, which was there before brig-init; every whole frame is printed:
  *                                   `frame KEY TEXT`
  *     ask KEY TEXT                  one frame down
  *     limits KEY MEMORY CPUS PIDS
+ *     layer make|commit|remove NAME [TO]      answered by `layer NAME ok` or the error
+ *     stored -                                answered by `stored NAME NAME ...`
  *     await TEXT                    the next lines wait until a line that begins so was printed
  *
  * A box that was found at the start has its id as KEY.
@@ -35,6 +38,7 @@
 
 #define MAX_WORDS 64
 #define MAX_BINDS 8
+#define MAX_LAYERS 130
 
 struct item {
     struct item *next;
@@ -349,12 +353,56 @@ static void on_gone(void *ctx UNUSED, const struct brig_err *why)
     stop = true;
 }
 
+/* ---- template layers --------------------------------------------------------------------------------- */
+
+static void on_layer(void *ctx, const struct brig_err *err)
+{
+    tell("layer %s %s\n", (char *)ctx, err ? err->message : "ok");
+    free(ctx);
+}
+
+static void on_stored(void *ctx UNUSED, const char *const *names, size_t n, const struct brig_err *err)
+{
+    static char text[60000];
+    size_t len = 0;
+
+    for (size_t i = 0; i < n && len < sizeof text; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, " %s", names[i]);
+    tell("stored%s\n", err ? err->message : n > 0 ? text : "");
+}
+
+static void layer(const char *what, const char *name, const char *to)
+{
+    struct brig_err err = {.message = ""};
+    enum layer_op op = strcmp(what, "make") == 0     ? LAYER_MAKE
+                       : strcmp(what, "commit") == 0 ? LAYER_COMMIT
+                                                     : LAYER_REMOVE;
+    char *copy = mem_strdup(name);
+
+    if (!copy || provider->ops->layer(provider, op, name, to, on_layer, copy, &err) < 0) {
+        tell("layer %s %s\n", name, err.message);
+        free(copy);
+    }
+}
+
+/* Splits at commas, in place. */
+static size_t split(char *text, const char **out)
+{
+    char *save = NULL;
+    size_t n = 0;
+
+    for (char *word = strtok_r(text, ",", &save); word && n < MAX_LAYERS; word = strtok_r(NULL, ",", &save))
+        out[n++] = word;
+    return n;
+}
+
 /* ---- lines ------------------------------------------------------------------------------------------ */
 
 static void create(const char *key, char **words, unsigned n)
 {
     struct provider_spec spec = {0};
     struct brig_bind binds[MAX_BINDS];
+    const char *layers[MAX_LAYERS];
     struct brig_err err = {.message = ""};
     struct item *item = add(key);
 
@@ -376,6 +424,16 @@ static void create(const char *key, char **words, unsigned n)
             spec.rootfs = value;
         else if (strcmp(words[i], "zygote") == 0)
             spec.zygote = value;
+        else if (strcmp(words[i], "template") == 0)
+            spec.n_layers = split(value, layers);
+        else if (strcmp(words[i], "new_layer") == 0)
+            spec.new_layer = value;
+        else if (strcmp(words[i], "writable") == 0)
+            spec.writable_root = true;
+        else if (strcmp(words[i], "root") == 0)
+            spec.root_inside = true;
+        else if (strcmp(words[i], "raw_upper") == 0)
+            spec.raw_upper = true;
         else if (strcmp(words[i], "profile") == 0)
             spec.profile = strcmp(value, "paranoid") == 0 ? BRIG_PROFILE_PARANOID : BRIG_PROFILE_COMPAT;
         else if (strcmp(words[i], "statement") == 0)
@@ -389,6 +447,7 @@ static void create(const char *key, char **words, unsigned n)
         }
     }
     spec.binds = binds;
+    spec.layers = layers;
     const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = item};
     if (provider->ops->create(provider, &spec, &events, &item->box, &err) < 0) {
         tell("refused %s %s\n", key, err.message);
@@ -412,6 +471,10 @@ static void obey(char *line)
         snprintf(awaited, sizeof awaited, "%s", words[1]);
     else if (strcmp(words[0], "create") == 0)
         create(words[1], words + 2, n - 2);
+    else if (strcmp(words[0], "layer") == 0 && n >= 3)
+        layer(words[1], words[2], n > 3 ? words[3] : NULL);
+    else if (strcmp(words[0], "stored") == 0)
+        r = provider->ops->layers(provider, on_stored, NULL, &err);
     else if (strcmp(words[0], "pool") == 0)
         r = provider->ops->pool(provider, (unsigned)strtoul(words[1], NULL, 10), &err);
     else if (!item)
