@@ -98,9 +98,9 @@ static bool is_below_or_same(const char *path, const char *top)
 }
 
 /*
- * These lie in our own directories only to be bound: unpacked root file systems, dependency sets (never the directory
- * of all of them), and the directory of tools that have none of their own. roots.c decides which of them a service may
- * ask for.
+ * These lie in our own directories only to be bound: unpacked root file systems, dependency sets and parts of images
+ * (never the directory of all of them), and the directory of tools that have none of their own. roots.c decides which
+ * of them a service may ask for.
  */
 static bool is_made_to_share(const char *path)
 {
@@ -110,6 +110,8 @@ static bool is_made_to_share(const char *path)
         bool itself;
     } shared[] = {{BRIG_DIR_CACHE, "rootfs", false},
                   {BRIG_DIR_CACHE, "sets", false},
+                  {BRIG_DIR_STATE, "templates/blobs", false},
+                  {BRIG_DIR_STATE, "templates/work", false},
                   {BRIG_DIR_STATE, "tool_execution_dir", true}};
     char dir[4096], top[4096 + 32];
 
@@ -350,19 +352,24 @@ int helper_mkfs(const struct host *host, int image_fd, const struct image_shape 
 
 /* ---- idmapped mounts ------------------------------------------------------------------------------ */
 
+/* A namespace needs a process until it is open. This one shares our memory, since a copy would take longer than all the
+ * rest, and touches none of it. */
+static _Noreturn int be_in_the_namespace(void *arg UNUSED)
+{
+    for (;;)
+        pause();
+}
+
 int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gid_map, int *ret_fd,
                     struct brig_err *err)
 {
-    struct clone_args args = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
+    static _Alignas(16) char stack[16u << 10];
     char path[48];
-    pid_t child = SYS(sys_clone3(&args));
+    pid_t child =
+        SYS(clone(be_in_the_namespace, stack + sizeof stack, CLONE_VM | CLONE_FILES | CLONE_NEWUSER | SIGCHLD, NULL));
 
     if (child < 0)
         return err_host(err, "user namespace for ids");
-    if (child == 0) {
-        pause();
-        _exit(0);
-    }
     snprintf(path, sizeof path, "%d/uid_map", (int)child);
     int r = fd_write_file(host->proc_fd, path, uid_map);
     snprintf(path, sizeof path, "%d/gid_map", (int)child);

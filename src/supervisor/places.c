@@ -2,8 +2,8 @@
 /*
  * places.c: chooses brigd's user and makes its directories. If root starts it, brigd has an id of its own: the user
  * `brig` if the system has one, else an id that no package uses (in the range that systemd gives to such services).
- * brig-egress has another one (`brig-egress`), so that neither can signal or trace the other. brigd's four directories
- * belong to it; their parent stays root's, and can be passed through but not read.
+ * brig-egress has another one (`brig-egress`), so that neither can signal or trace the other. brigd's directories
+ * belong to it; their parents stay root's, and can be passed through but not read.
  */
 #include <fcntl.h>
 #include <pwd.h>
@@ -21,18 +21,23 @@
 #define BRIGD_UID 62744
 #define EGRESS_UID 62745
 
-/* A directory below one of ours that is brigd's own. */
+/* A directory below one of ours: brigd's own (0700), or one that stays ours. */
 struct own_dir {
     enum brig_dir parent;
     const char *name;
     size_t path; /* where in struct places its path goes */
+    mode_t ours; /* 0: it is brigd's; else its mode */
 };
 
 static const struct own_dir own_dirs[] = {
-    {BRIG_DIR_STATE, "service", offsetof(struct places, service)},
-    {BRIG_DIR_STATE, "audit", offsetof(struct places, audit)},
-    {BRIG_DIR_STATE, "keys", offsetof(struct places, keys)},
-    {BRIG_DIR_CACHE, "sets", offsetof(struct places, sets)},
+    {BRIG_DIR_STATE, "service", offsetof(struct places, service), 0},
+    {BRIG_DIR_STATE, "audit", offsetof(struct places, audit), 0},
+    {BRIG_DIR_STATE, "keys", offsetof(struct places, keys), 0},
+    {BRIG_DIR_CACHE, "sets", offsetof(struct places, sets), 0},
+    {BRIG_DIR_STATE, "templates", offsetof(struct places, templates), 0711},
+    {BRIG_DIR_STATE, "templates/layers", offsetof(struct places, layers), 0700},
+    {BRIG_DIR_STATE, "templates/blobs", offsetof(struct places, blobs), 0},
+    {BRIG_DIR_STATE, "templates/work", offsetof(struct places, work), 0},
 };
 
 static int on_read_only(int fd)
@@ -45,24 +50,26 @@ static int on_read_only(int fd)
     return 1;
 }
 
-/* make: it is made where it is missing, closed to others and given to brigd. Without, only what would stop that. */
-static int own_dir(int parent, const char *name, const char *path, const struct places *places, bool make,
+/* make: it is made where it is missing, closed to others and given to its owner. Without, only what would stop that. */
+static int own_dir(int parent, const struct own_dir *own, const char *path, const struct places *places, bool make,
                    struct brig_err *err)
 {
+    uid_t uid = own->ours ? geteuid() : places->uid;
+    gid_t gid = own->ours ? getegid() : places->gid;
     struct stat st;
 
-    if (make && mkdirat(parent, name, 0700) < 0 && errno != EEXIST)
+    if (make && mkdirat(parent, own->name, 0700) < 0 && errno != EEXIST)
         return err_host(err, "%s", path);
-    AUTO_FD int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_FD int fd = openat(parent, own->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && !make)
         return faccessat(parent, ".", W_OK | X_OK, AT_EACCESS) < 0 ? err_host(err, "%s", path) : 0;
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_host(err, "%s", path);
-    if (st.st_uid != geteuid() && st.st_uid != places->uid)
+    if (st.st_uid != geteuid() && st.st_uid != uid)
         return err_set(err, BRIG_E_REFUSED, EPERM, "%s: belongs to user %u, not to us", path, (unsigned)st.st_uid);
     if (on_read_only(fd))
         return err_host(err, "%s", path);
-    if (make && (fchmod(fd, 0700) < 0 || (st.st_uid != places->uid && fchown(fd, places->uid, places->gid) < 0)))
+    if (make && (fchmod(fd, own->ours ? own->ours : 0700) < 0 || (st.st_uid != uid && fchown(fd, uid, gid) < 0)))
         return err_host(err, "%s", path);
     return 0;
 }
@@ -133,7 +140,7 @@ static int walk(struct places *ret, bool make, struct brig_err *err)
         if (str_format(path, sizeof ret->sets, "%s/%s", top, own->name) < 0)
             r = err_usage(err, "%s/%s: too long", top, own->name);
         else if (tops[own->parent] >= 0)
-            r = own_dir(tops[own->parent], own->name, path, ret, make, err);
+            r = own_dir(tops[own->parent], own, path, ret, make, err);
     }
     /* The default directory of tools: the administrator puts files there, runs see them. */
     if (r == 0 && make && mkdirat(tops[BRIG_DIR_STATE], "tool_execution_dir", 0755) < 0 && errno != EEXIST)
@@ -156,7 +163,7 @@ int places_look(struct places *ret, struct brig_err *err)
 int supervisor_own_roots(const struct places *places, const struct config *config, struct buf *out)
 {
     const char *const more[] = {config->tools_find_links, config->tools_exec_dir, config->allowed_dirs};
-    int r = buf_printf(out, "%s:%s/tool_execution_dir", places->sets, places->state);
+    int r = buf_printf(out, "%s:%s:%s:%s/tool_execution_dir", places->sets, places->blobs, places->work, places->state);
 
     for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(more); i++)
         if (more[i][0])

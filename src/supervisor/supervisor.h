@@ -146,15 +146,20 @@ struct places {
     uid_t egress_uid; /* The user of brig-egress: neither root nor brigd's, unless we are not root. */
     gid_t egress_gid;
     char state[4096], run[4096], cache[4096];
-    char service[4096]; /* state/service: the database */
-    char audit[4096];   /* state/audit */
-    char keys[4096];    /* state/keys: signing key, token key */
-    char sets[4096];    /* cache/sets: dependency sets */
+    char service[4096];   /* state/service: the database */
+    char audit[4096];     /* state/audit */
+    char keys[4096];      /* state/keys: signing key, token key */
+    char sets[4096];      /* cache/sets: dependency sets */
+    char templates[4096]; /* state/templates, ours */
+    char layers[4096];    /* state/templates/layers: the spawner's store of layers */
+    char blobs[4096];     /* state/templates/blobs: parts of images */
+    char work[4096];      /* state/templates/work: uploads and what is being made */
 };
 int places_make(struct places *ret, struct brig_err *err) MUST_CHECK;
 int places_look(struct places *ret, struct brig_err *err) MUST_CHECK; /* Makes the same checks and nothing else. */
 /*
- * Writes the directories that the service itself binds for runs: dependency sets, wheels, the directories of tools.
+ * Writes the directories that the service itself binds for runs: dependency sets, parts of images, wheels, the
+ * directories of tools.
  * They are separated by colons, for the spawner (BRIG_OWN_ROOTS). A request may name only BRIG_BIND_ROOTS
  * (sandbox/sbox_spec.c).
  */
