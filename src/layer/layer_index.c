@@ -107,7 +107,9 @@ static int read_all(struct index *index, struct brig_err *err)
         index->at += (uint64_t)n;
         r = take(index, (size_t)n, err);
     }
-    if (r == 0 && (r = tar_parse_end(&index->parser)) < 0 && r != -ENODATA)
+    if (r < 0)
+        return r;
+    if ((r = tar_parse_end(&index->parser)) < 0 && r != -ENODATA)
         return layer_fail_tar(err, &index->parser, r, index->at - index->options->offset);
     if (index->members == 0)
         return err_set(err, BRIG_E_INVALID, 0, "%s: an archive without members", index->options->blob);

@@ -54,7 +54,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
  */
 static uint64_t hash_of(const struct layer_own *own, const char *path, size_t len, bool is_dir)
 {
-    uint64_t hash = own->seed[0] ^ (len * 2 + is_dir), piece = 0;
+    uint64_t hash = mix(own->seed[0] ^ (len * 2 + is_dir), own->seed[1] | 1), piece = 0;
 
     for (; len >= sizeof(piece); path += sizeof(piece), len -= sizeof(piece)) {
         memcpy(&piece, path, sizeof(piece));

@@ -59,6 +59,11 @@ struct layer_stream {
 
 /* ---- the blob --------------------------------------------------------------------------------------------- */
 
+static int ends_early(const struct layer_stream *stream, struct brig_err *err)
+{
+    return err_set(err, BRIG_E_INVALID, 0, "%s: it ends before --offset and --size say", stream->options->blob);
+}
+
 static int fill_in(struct layer_stream *stream, struct brig_err *err)
 {
     size_t want = stream->left < PIECE ? (size_t)stream->left : PIECE;
@@ -72,7 +77,7 @@ static int fill_in(struct layer_stream *stream, struct brig_err *err)
     if (n < 0)
         return err_host(err, "%s", stream->options->blob);
     if (n == 0 && stream->left > 0 && stream->left != UINT64_MAX)
-        return err_set(err, BRIG_E_INVALID, 0, "%s: it ends before --offset and --size say", stream->options->blob);
+        return ends_early(stream, err);
     stream->in_ended = n == 0;
     stream->in_at = 0;
     stream->in_len = (size_t)n;
@@ -305,6 +310,7 @@ static int find_format(struct layer_stream *stream, struct brig_err *err)
 static int open_blob(struct layer_stream *stream, struct brig_err *err)
 {
     const struct layer_options *options = stream->options;
+    struct stat st;
 
     stream->left = options->size;
     if (str_eq(options->blob, "-")) {
@@ -314,6 +320,9 @@ static int open_blob(struct layer_stream *stream, struct brig_err *err)
     stream->fd = open(options->blob, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (stream->fd < 0 || (options->offset > 0 && lseek(stream->fd, (off_t)options->offset, SEEK_SET) < 0))
         return err_host(err, "%s", options->blob);
+    if (options->size != UINT64_MAX && fstat(stream->fd, &st) == 0 && S_ISREG(st.st_mode) &&
+        ((uint64_t)st.st_size < options->offset || (uint64_t)st.st_size - options->offset < options->size))
+        return ends_early(stream, err);
     (void)!posix_fadvise(stream->fd, (off_t)options->offset, 0, POSIX_FADV_SEQUENTIAL);
     return 0;
 }
