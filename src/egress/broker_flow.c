@@ -104,7 +104,8 @@ static bool judge(struct broker_conn *conn, const struct gate_addr *addr)
                                        .port = conn->start.port,
                                        .seen = POLICY_SEEN_HTTP,
                                        .method = conn->head.method,
-                                       .path = path};
+                                       .path = path,
+                                       .opened_tls = !conn->start.plain};
 
     memcpy(path, conn->head.target, len);
     path[len] = '\0';

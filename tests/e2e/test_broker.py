@@ -450,6 +450,18 @@ class Refusals(Base):
         self.assertEqual(len(upstream.requests), 1)
         broker.wait("event DENIED dialled=0 secret=- why=")
 
+    def test_what_is_opened_is_tls_to_the_policy(self):
+        """A rule about TLS means the requests inside, too: opening it takes nothing from a deny."""
+        deny = [{"action": "deny", "domain": HOST, "protocol": "tls"}]
+        broker, upstream = self.start(policy={"default": "allow", "rules": deny})
+        mark = broker.placeholders["TOKEN"]
+        status, _, body = broker.get("/", f"Authorization: Bearer {mark}")
+        self.assertEqual((status, upstream.requests), ("403 Forbidden", []))
+        self.assertTrue(body.startswith(b"brig: denied: rule 0 "), body)
+        allow = [{"action": "allow", "domain": HOST, "ports": [443], "protocol": "tls"}]
+        broker, upstream = self.start(policy={"default": "deny", "rules": allow})
+        self.assertEqual(broker.get("/")[0], "200 OK")
+
     def test_host_must_be_the_name(self):
         broker, upstream = self.start()
         for host in ("other.example.com", HOST + ":8443", HOST + ".evil.com", "localhost"):
