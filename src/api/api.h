@@ -101,6 +101,7 @@ typedef void route_fn(struct request *rq);
 #define ROUTE_BODY (1u << 8)      /* reads its body itself */
 #define ROUTE_SECRET (1u << 10)   /* the body is wiped wherever it was, as soon as it has been read */
 #define ROUTE_EMPTY_OK (1u << 9)  /* with ROUTE_JSON: no body at all is {} */
+#define ROUTE_INSIDE (1u << 11)   /* shows what runs in the sandbox: for those who may use it */
 #define ROUTE_OWN_CODE (1u << 12) /* brings a program of the caller's own: lists of tools judge it as `run` */
 
 struct route {

@@ -376,7 +376,8 @@ static bool find_sandbox(struct request *rq)
         return false;
     }
     /* Every route but those that only show the sandbox: what runs in it, and what its files say, is what it holds. */
-    if ((route->flags & (ROUTE_WRITE | ROUTE_RUNNING | ROUTE_PROCESS)) && sbox_check_use(sbox, &rq->caller, &err) < 0)
+    if ((route->flags & (ROUTE_WRITE | ROUTE_RUNNING | ROUTE_PROCESS | ROUTE_INSIDE)) &&
+        sbox_check_use(sbox, &rq->caller, &err) < 0)
         return request_fail(rq, &err), false;
     request_use_sandbox(rq, sbox);
     if (!(route->flags & ROUTE_PROCESS))

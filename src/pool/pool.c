@@ -406,7 +406,7 @@ int pool_prewarm(struct pool *pool, const struct pool_want *want, unsigned count
 void pool_retire(struct pool *pool, const char *org)
 {
     for (struct group *g = pool->groups; g; g = g->next) {
-        if (!str_eq(g->want.org_id, org))
+        if (org && !str_eq(g->want.org_id, org))
             continue;
         while (g->parked)
             group_end_one(g);
@@ -432,6 +432,7 @@ int pool_create(const struct pool_options *options, struct pool **ret, struct br
     *pool = (struct pool){.loop = options->loop,
                           .manager = options->manager,
                           .config = options->config,
+                          .required = sbox_required(options->config),
                           .sets = options->sets,
                           .making_max = POOL_MAKING_PER_CORE * (size_t)(cores > 0 ? cores : 1)};
     pool->refill = (struct loop_timer){.fn = pool_refill, .ctx = pool};
@@ -467,7 +468,12 @@ void pool_destroy(struct pool *pool)
 
 void pool_configure(struct pool *pool, const struct config *config)
 {
+    const uint64_t required = sbox_required(config);
+
     pool->config = config;
+    if (required & ~pool->required) /* what is parked was not asked for them */
+        pool_retire(pool, NULL);
+    pool->required = required;
 }
 
 void pool_json(const struct pool *pool, const char *org, struct json *json)

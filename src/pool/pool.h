@@ -55,7 +55,7 @@ struct child *pool_try(struct pool *pool, const struct pool_want *want);
 void pool_breathe(struct pool *pool);
 int pool_prewarm(struct pool *pool, const struct pool_want *want, unsigned count,
                  struct brig_err *err) MUST_CHECK; /* They stay until they are unused for a minute. */
-/* Ends everything that is parked for it, because a configuration has changed. */
+/* Ends everything that is parked for it (NULL: for all), because a configuration has changed. */
 void pool_retire(struct pool *pool, const char *org);
 void pool_json(const struct pool *pool, const char *org /* NULL: all */, struct json *json); /* keys, parked, making,
                                                                                                 target, claims, misses,

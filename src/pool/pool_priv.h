@@ -58,6 +58,7 @@ struct pool {
     struct loop *loop;
     struct manager *manager;
     const struct config *config;
+    uint64_t required; /* layers: those that are parked have them */
     struct sets *sets; /* or NULL */
     struct group *groups;
     size_t n_making, making_max;

@@ -152,9 +152,12 @@ static int place_stream(struct run *run, struct brig_err *err)
 
 int step_place(struct run *run, struct brig_err *err UNUSED)
 {
+    const struct provider_spec needs = {.require = sbox_required(run->executor->o.config)};
     struct brig_err why = {0};
     int r = providers_find(run->executor->o.providers, run->order[run->at], &run->place, &why);
 
+    if (r == 0)
+        r = provider_fits(run->place->ops, &needs, &why);
     if (r == 0 && !run->place->ops->run)
         r = place_stream(run, &why);
     if (r < 0) {

@@ -102,6 +102,8 @@ struct json_value;
 int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller,
                     struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
 void sbox_spec_done(struct sbox_spec *spec);
+/* The layers of `[sandbox] require`: every sandbox needs them, whatever was asked for. */
+uint64_t sbox_required(const struct config *config);
 /* Is there such a template, and may the caller name it? Paths are for administrators. */
 int sbox_template_check(const char *name, const struct config *config, const struct caller *caller,
                         struct brig_err *err) MUST_CHECK;

@@ -92,7 +92,7 @@ static int add_layer(struct sbox_spec *spec, const char *name, struct brig_err *
     return 0;
 }
 
-/* "all", a layer, several with blanks or commas between (as in the configuration), or an array. */
+/* Several with blanks or commas between. */
 static int add_layers(struct sbox_spec *spec, const char *text, struct brig_err *err)
 {
     while (*(text += strspn(text, " ,"))) {
@@ -107,11 +107,19 @@ static int add_layers(struct sbox_spec *spec, const char *text, struct brig_err 
     return 0;
 }
 
+uint64_t sbox_required(const struct config *config)
+{
+    struct sbox_spec spec = {0};
+
+    /* The configuration was checked; should a name be unknown all the same, nothing runs with less than all. */
+    return config->require && add_layers(&spec, config->require, NULL) < 0 ? BRIG_REQUIRE_ALL : spec.require;
+}
+
+/* "all", a layer, several of them as in the configuration, or an array: beside those that the configuration requires. */
 static int read_require(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
     const char *text;
 
-    in->spec->require = 0;
     if (v->type == JSON_ARRAY) {
         for (const struct json_value *item = v->first; item; item = item->next) {
             int r = spec_string(item, "require", 64, false, &text, err);
@@ -355,7 +363,8 @@ static int fill_defaults(struct sbox_spec *spec, const struct config *config, st
     spec->limits = config->limits;
     spec->timeout_ms = config->max_age;
     spec->idle_timeout_ms = config->idle_timeout_s * 1000;
-    return config->require ? add_layers(spec, config->require, err) : 0;
+    spec->require = sbox_required(config);
+    return 0;
 }
 
 int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool stored,

@@ -51,6 +51,7 @@ class SandboxRoles(ServiceTest):
                 ("GET", f"{at}/files/list?path=/", None), ("GET", f"{at}/files/tar?path=/workspace", None),
                 ("POST", f"{at}/files/mkdir", {"path": "/workspace/x"}), ("GET", f"{at}/ports", None),
                 ("POST", f"{at}/ports/8000/token", {}), ("GET", f"{at}/proxy/8000/", None), ("GET", f"{at}/logs", None),
+                ("GET", f"{at}/processes", None),
                 ("POST", f"{at}/pause", None), ("PATCH", at, {"network": SITE}), ("DELETE", at, None),
                 ("POST", "/v1/run", {"code": "print(1)", "language": "python", "sandbox_id": box})]
 
@@ -159,6 +160,69 @@ class SandboxRoles(ServiceTest):
             answer = self.as_user("POST", "/v1/pools/prewarm", {"language": "python", "count": 1, "template": template})
             self.assertEqual(answer.status, status, answer)
             self.assertIn(why, answer.json["error"]["message"])
+
+
+def require(daemon, layers):
+    """Another `[sandbox] require` from now on."""
+    with open(daemon.config, "w", encoding="utf-8") as file:
+        file.write(f'[sandbox]\nrequire = "{layers}"\n')
+    answer = daemon.ask("POST", "/v1/config/reload")
+    assert answer.status == 200, answer
+
+
+class RequiredLayers(ServiceTest):
+    """`[sandbox] require` is the administrator's word: nothing runs without those layers, whoever asks for less. No
+    sandbox has a time namespace, so nothing runs here at all."""
+
+    WHY = "required layer time_ns is not on"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.d = Daemon('[sandbox]\nrequire = "time_ns"\n')
+        cls.user = cls.d.key(role="user")
+
+    @classmethod
+    def tearDownClass(cls):
+        require(cls.d, "")  # with which the service works
+        super().tearDownClass()
+
+    def refused(self, path, body):
+        for key in (self.user, None):
+            with self.subTest(path=path, body=body, key=bool(key)):
+                answer = self.d.ask("POST", path, body, key=key)
+                self.assertGreaterEqual(answer.status, 400, answer)
+                self.assertIn(self.WHY, answer.json["error"]["message"])
+
+    def test_no_request_takes_less(self):
+        for less in ({}, {"require": []}, {"require": ""}, {"require": ["seccomp"]}, {"require": "pids,memory"}):
+            self.refused("/v1/sandboxes", less)
+            self.refused("/v1/runs", {"sandbox": less, "process": {"argv": ["true"]}})
+
+    def test_runs_need_them_too(self):
+        for strict in (False, True):
+            self.refused("/v1/run", {"command": "true", "strict": strict})
+        self.refused("/v1/run", {"language": "python", "code": "print(1)", "reuse": "fingerprint"})
+
+
+class RequiredLayersLater(ServiceTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.d = Daemon("")
+
+    @classmethod
+    def tearDownClass(cls):
+        require(cls.d, "")
+        super().tearDownClass()
+
+    def test_what_is_parked_is_asked_again(self):
+        """A reload that requires more ends what waits without it."""
+        run = {"language": "python", "code": "print(1)"}
+        self.assertEqual(self.d.ask("POST", "/v1/run", run).json["stdout"], "1\n")
+        wait_until("one is parked", lambda: any(p["parked"] for p in self.d.ask("GET", "/v1/pools").json["pools"]))
+        require(self.d, "time_ns")
+        answer = self.d.ask("POST", "/v1/run", run)
+        self.assertGreaterEqual(answer.status, 400, answer)
+        self.assertIn(RequiredLayers.WHY, answer.json["error"]["message"])
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ static const struct route routes[] = {
 
     {"POST", BOX "/run", "", R | OWN | ROUTE_JSON, route_run},
     {"POST", BOX "/processes", "", R | OWN | ROUTE_JSON, route_process_start},
-    {"GET", BOX "/processes", "", S, route_process_list},
+    {"GET", BOX "/processes", "", S | ROUTE_INSIDE, route_process_list},
     {"GET", PROC, "", P, route_process_get},
     {"DELETE", PROC, "", P | W, route_process_kill},
     {"GET", PROC "/output", "stdout stderr stream follow", P, route_process_output},

@@ -82,7 +82,7 @@ int child_sandbox_spec(struct manager *manager, const struct child_spec *spec, b
 
     *ret = (struct sbox_spec){.limits = spec->limits,
                               .profile = spec->profile,
-                              .require = spec->require,
+                              .require = spec->require | sbox_required(manager->config),
                               .ephemeral = true,
                               .internal = true,
                               .trust = spec->trust,
