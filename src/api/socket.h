@@ -17,8 +17,8 @@ struct socket_owner {
     void (*closed)(void *ctx); /* the client has left, or socket_end() is through; the reader is gone */
 };
 
-int socket_open(struct exchange *x, const struct socket_owner *owner, void *ctx, struct reader **ret,
-                struct brig_err *err) MUST_CHECK;
+int socket_open(struct exchange *x, const struct caller *caller, const struct socket_owner *owner, void *ctx,
+                struct reader **ret, struct brig_err *err) MUST_CHECK;
 int socket_attach(struct reader *reader, struct process *process, struct brig_err *err) MUST_CHECK;
 void socket_end(struct reader *reader, const char *receipt, size_t len); /* receipt NULL: none */
 

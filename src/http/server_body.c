@@ -79,6 +79,12 @@ static void too_large(struct exchange *x)
     conn_refuse_head(x->conn, 413, "too_large", "the body is larger than is allowed here");
 }
 
+static void too_many(struct exchange *x)
+{
+    (void)exchange_add_field(x, "Retry-After", "1");
+    conn_refuse_head(x->conn, 429, "limit", "the organisation has its share of requests with long bodies");
+}
+
 static void give(struct exchange *x, char *data, size_t len)
 {
     x->conn->since_ms = x->conn->server->now_ms;
@@ -94,6 +100,8 @@ static void give(struct exchange *x, char *data, size_t len)
             too_large(x);
         else if (buf_append(&x->body, data, len) < 0)
             conn_refuse_head(x->conn, 503, "out_of_memory", "out of memory");
+        else if (!share_hold(x->conn, x->body.len, x->read_max))
+            too_many(x);
         else
             explicit_bzero(data, len); /* there may be a secret in it; the handler wipes what it was given */
         break;

@@ -207,6 +207,7 @@ static void finish(struct conn *conn)
 
     exchange_log(x, x->status);
     server->n_exchanges--;
+    share_let_go(conn);
     conn->state = CONN_FLUSH;
     conn->muted = conn->half = false;
     if (conn->close) {
@@ -244,6 +245,7 @@ static bool step_busy(struct conn *conn)
         return false; /* what was written before is tried once more, by conn_run() */
     if (x->want_drained && conn_pending(conn) <= OUT_HIGH / 2) {
         x->want_drained = false;
+        share_paid(conn);
         if (x->drained)
             x->drained(x->drained_ctx, x);
         return true;

@@ -39,7 +39,9 @@
 #define SCRATCH_SIZE (256u << 10)       /* one piece of a body */
 #define OUT_HIGH (1u << 20)             /* more than enough waits */
 #define OUT_HARD (64u << 20)            /* a handler that does not listen loses its client */
-#define ANSWERS_MAX ((size_t)512 << 20) /* bytes of long answers that wait for all clients */
+#define ANSWERS_MAX ((size_t)512 << 20) /* bytes of long answers and streams that wait for all clients */
+#define BODIES_MAX ((size_t)2 << 30)    /* bytes of long bodies of requests under way */
+#define BODY_SMALL (256u << 10)         /* the number of connections is bound enough */
 #define LAZY_MAX (16u << 10)            /* smaller pieces are sent together at the end of the round */
 #define LINGER_MS 2000u
 #define LINGER_BYTES (1u << 20)
@@ -78,6 +80,7 @@ struct conn {
     struct buf out;
     size_t out_at; /* bytes of out that are gone */
     size_t owed;   /* how many of them count for its share */
+    size_t held;   /* bytes of the request's body that do */
     uint32_t revents;
     uint32_t lingered;
     uid_t uid;
@@ -169,6 +172,7 @@ struct server {
     struct server_share *shares[SHARE_BUCKETS];
     size_t descriptors;    /* that connections can have */
     size_t owed, owed_max; /* bytes of long answers that count for somebody (server_share.c) */
+    size_t held, held_max; /* and of long bodies */
     uint64_t now_ms;
     int spare_fd;
     bool draining, destroying, turn_set;
@@ -201,7 +205,11 @@ void peer_leave(struct conn *conn);
 /* server_share.c */
 void share_init(struct server *server);
 bool share_owe(struct conn *conn, size_t len) MUST_CHECK; /* an answer of so many bytes; false: it has its share */
+bool share_owe_stream(struct conn *conn) MUST_CHECK;      /* the same for all that waits to be read of a stream */
 void share_paid(struct conn *conn);                       /* they are gone */
+/* size: what the body takes now, of max at most. false: it has its share. */
+bool share_hold(struct conn *conn, size_t size, size_t max) MUST_CHECK;
+void share_let_go(struct conn *conn); /* the request is answered */
 size_t share_places(const struct server *server, bool is_unix); /* the same, with those kept back for the socket */
 void share_leave(struct conn *conn);
 

@@ -250,6 +250,10 @@ bool exchange_write(struct exchange *x, const void *data, size_t len)
     if (conn_pending(conn) < OUT_HIGH)
         return true;
     x->want_drained = true;
+    if (!share_owe_stream(conn)) {
+        conn->broken = true; /* others of the organisation are read no faster */
+        conn_touch(conn);
+    }
     return false;
 }
 

@@ -2,8 +2,9 @@
 /*
  * server_share.c: how many of the server's connections one organisation may have. A connection is of nobody until a
  * request on it has said whose it is, and of that one until it closes or another's request comes on it. So streams,
- * WebSockets and tunnels count, and clients that only stay connected do too. So do long answers that wait in memory
- * for a client that does not read them, by their bytes.
+ * WebSockets and tunnels count, and clients that only stay connected do too. So do long answers and streams that wait
+ * in memory for a client that does not read them, and long bodies from their first bytes until their request is
+ * answered, by their bytes.
  */
 #include "http/server_conn.h"
 
@@ -17,6 +18,7 @@ struct server_share {
     struct server_share *next, **prev;
     size_t n;
     size_t owed; /* bytes of answers that wait to be read */
+    size_t held; /* bytes of requests' bodies */
     char name[64];
 };
 
@@ -25,6 +27,7 @@ void share_init(struct server *server)
     struct rlimit files = {.rlim_cur = RLIM_INFINITY};
 
     server->owed_max = ANSWERS_MAX;
+    server->held_max = BODIES_MAX;
     /* A quarter is kept back: for sandboxes' streams, files and the store. */
     if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur == RLIM_INFINITY)
         server->descriptors = SIZE_MAX;
@@ -57,18 +60,28 @@ static struct server_share **bucket_of(struct server *server, const char *name)
     return &server->shares[hash % SHARE_BUCKETS];
 }
 
-bool share_owe(struct conn *conn, size_t len)
+static bool owe(struct conn *conn, size_t len)
 {
     struct server_share *share = conn->share;
 
-    if (len <= OUT_HIGH || !share)
-        return true;
     if (!share_allows(share->owed, conn->server->owed_max - conn->server->owed, len))
         return false;
     conn->owed += len;
     share->owed += len;
     conn->server->owed += len;
     return true;
+}
+
+bool share_owe(struct conn *conn, size_t len)
+{
+    return len <= OUT_HIGH || !conn->share || owe(conn, len);
+}
+
+bool share_owe_stream(struct conn *conn)
+{
+    size_t pending = conn_pending(conn);
+
+    return pending <= OUT_HIGH || pending <= conn->owed || !conn->share || owe(conn, pending - conn->owed);
 }
 
 void share_paid(struct conn *conn)
@@ -80,9 +93,37 @@ void share_paid(struct conn *conn)
     conn->owed = 0;
 }
 
+bool share_hold(struct conn *conn, size_t size, size_t max)
+{
+    struct server *server = conn->server;
+    struct server_share *share = conn->share;
+    /* Whatever one body may have, one organisation can send it. */
+    size_t all = max < SIZE_MAX / 4 && server->held_max < 4 * max ? 4 * max : server->held_max;
+
+    if (size <= BODY_SMALL || size <= conn->held || !share)
+        return true;
+    size_t more = size - conn->held;
+    if (server->held > all || !share_allows(share->held, all - server->held, more))
+        return false;
+    conn->held += more;
+    share->held += more;
+    server->held += more;
+    return true;
+}
+
+void share_let_go(struct conn *conn)
+{
+    if (conn->held == 0)
+        return;
+    conn->share->held -= conn->held;
+    conn->server->held -= conn->held;
+    conn->held = 0;
+}
+
 void share_leave(struct conn *conn)
 {
     share_paid(conn);
+    share_let_go(conn);
     struct server_share *share = take_ptr(&conn->share);
 
     if (!share || --share->n > 0)

@@ -370,6 +370,10 @@ bool exchange_ws_send(struct exchange *x, bool text, const void *data, size_t le
     if (conn_pending(conn) < OUT_HIGH)
         return true;
     x->want_drained = true;
+    if (!share_owe_stream(conn)) {
+        conn->broken = true; /* others of the organisation are read no faster */
+        conn_touch(conn);
+    }
     return false;
 }
 

@@ -46,6 +46,11 @@ void inputs_free(struct process *process)
     }
 }
 
+void input_done(struct process *process)
+{
+    kept_drop(process->sbox->manager, process->sbox->org_id, &process->input);
+}
+
 /* process_run(): goes on with what was not taken, and then says that it was all. */
 static void feed_rest(struct process *process)
 {
@@ -58,7 +63,7 @@ static void feed_rest(struct process *process)
         if (process->input_at < process->input.len)
             return; /* writable() follows */
     }
-    buf_done(&process->input);
+    input_done(process);
     process->input_at = 0;
     if (!process->input_eof) {
         process->input_eof = true;
@@ -94,7 +99,7 @@ static void on_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const ui
     struct process *process = ctx;
 
     process->feed = NULL;
-    buf_done(&process->input);
+    input_done(process);
     inputs_ended(process, (int)errnum);
 }
 
@@ -120,8 +125,9 @@ int input_feed(struct process *process, const void *data, size_t len, struct bri
     if (n < 0)
         return err_set(err, BRIG_E_GONE, (int)-n, "stdin");
     process->input = BUF_INIT(SIZE_MAX / 2);
-    if ((size_t)n < len && buf_append(&process->input, (const char *)data + n, len - (size_t)n) < 0)
-        return err_nomem(err);
+    if ((size_t)n < len && !kept_add(process->sbox->manager, process->sbox->org_id, &process->input,
+                                     (const uint8_t *)data + n, len - (size_t)n))
+        return err_set(err, BRIG_E_LIMIT, 0, "stdin: the organisation's commands keep their share of brigd's memory");
     if (!process->input.data) {
         process->input_eof = true;
         return call_eof(process->feed) < 0 ? err_set(err, BRIG_E_GONE, 0, "stdin") : 0;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kept.c: counts the output that brigd keeps in its own memory until it is an answer, and bounds it per organisation.
- * One command has its limit; this bounds the sum, by the rule of base/share.h: KEPT_POOL for all, half of it for one
- * organisation alone. What does not fit is not kept, and the receipt says that the stream was cut, as it does for
- * limits.output. The programs go on: a command never waits for another command of the same organisation.
+ * kept.c: counts the output that brigd keeps in its own memory until it is an answer, and the input that it keeps until
+ * a program reads it, and bounds both together per organisation. One command has its limit; this bounds the sum, by the
+ * rule of base/share.h: KEPT_POOL for all, half of it for one organisation alone. Output that does not fit is not kept,
+ * and the receipt says that the stream was cut, as it does for limits.output. The programs go on: a command never waits
+ * for another command of the same organisation. A command whose input does not fit is refused.
  */
 #include "base/share.h"
 #include "sandbox/private.h"
@@ -66,10 +67,14 @@ bool kept_add(struct manager *manager, const char *org_id, struct buf *to, const
     return false;
 }
 
+void kept_drop(struct manager *manager, const char *org_id, struct buf *kept)
+{
+    give(manager, org_id, kept->len);
+    buf_done(kept);
+}
+
 void kept_done(struct manager *manager, const char *org_id, struct buf kept[3])
 {
-    for (int i = BRIG_STDOUT; i <= BRIG_STDERR; i++) {
-        give(manager, org_id, kept[i].len);
-        buf_done(&kept[i]);
-    }
+    for (int i = BRIG_STDOUT; i <= BRIG_STDERR; i++)
+        kept_drop(manager, org_id, &kept[i]);
 }

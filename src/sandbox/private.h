@@ -278,6 +278,7 @@ void store_ops_orphan(struct manager *manager);
  * share.
  */
 bool kept_add(struct manager *manager, const char *org_id, struct buf *to, const uint8_t *data, size_t len) MUST_CHECK;
+void kept_drop(struct manager *manager, const char *org_id, struct buf *kept);   /* frees it */
 void kept_done(struct manager *manager, const char *org_id, struct buf kept[3]); /* frees both streams */
 
 /* ---- states.c ------------------------------------------------------------------------------------------ */

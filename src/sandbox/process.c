@@ -43,7 +43,7 @@ static void process_free(struct process *process)
     early_drop(process);
     inputs_free(process);
     kept_done(process->sbox->manager, process->sbox->org_id, process->prog.kept);
-    buf_done(&process->input);
+    input_done(process);
     mem_free(process->run);
     mem_free(process->memory);
     mem_free(process->workdir);

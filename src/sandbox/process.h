@@ -69,11 +69,9 @@ const char *process_run_id(const struct process *process);
 bool process_running(const struct process *process);
 bool process_has_tty(const struct process *process);
 void process_json(const struct process *process, struct json *json); /* Writes the schema Process. */
-int process_signal(struct process *process, int signum, unsigned svc_flags,
+/* caller: who sends it, for the audit log. */
+int process_signal(struct process *process, const struct caller *caller, int signum, unsigned svc_flags,
                    void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
-/* Does the same; the audit log has the caller. */
-int process_signal_as(struct process *process, const struct caller *caller, int signum, unsigned svc_flags,
-                      void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
 int process_resize(struct process *process, uint16_t rows, uint16_t cols, struct brig_err *err) MUST_CHECK;
 /*
  * done gets the receipt once it has ended (now, if it has). timeout_ms 0 means no limit; past it err is BRIG_E_TIMEOUT.
@@ -138,7 +136,7 @@ uint32_t shell_number(const struct shell *shell);
  * The result is JSON {stdout, stderr, encodings, exit_code, cwd, timed_out, ended, restarted, truncated, duration_ms}.
  * BRIG_E_CONFLICT while another command runs.
  */
-int shell_run(struct shell *shell, const char *command, size_t len, uint64_t timeout_ms,
+int shell_run(struct shell *shell, const struct caller *caller, const char *command, size_t len, uint64_t timeout_ms,
               void (*done)(void *ctx, const char *json, size_t len, const struct brig_err *err), void *ctx,
               struct brig_err *err) MUST_CHECK;
 /* The client left: the command is ended as by a timeout. done still comes, perhaps from within. */

@@ -156,6 +156,7 @@ int input_feed(struct process *process, const void *data, size_t len,
                struct brig_err *err) MUST_CHECK; /* process_run(): writes all of it, then the end. */
 void inputs_ended(struct process *process, int errnum);
 void inputs_free(struct process *process);
+void input_done(struct process *process); /* frees what was kept for it */
 void waits_ended(struct process *process);
 void waits_free(struct process *process);
 void shells_free(struct sbox *sbox, bool tell);

@@ -125,14 +125,8 @@ static void on_signalled(void *ctx, uint32_t errnum, uint32_t stage UNUSED, cons
     s.done(s.ctx, &err);
 }
 
-int process_signal(struct process *process, int signum, unsigned svc_flags,
+int process_signal(struct process *process, const struct caller *caller, int signum, unsigned svc_flags,
                    void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err)
-{
-    return process_signal_as(process, &process->caller, signum, svc_flags, done, ctx, err);
-}
-
-int process_signal_as(struct process *process, const struct caller *caller, int signum, unsigned svc_flags,
-                      void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err)
 {
     struct sbox *sbox = process->sbox;
     char detail[128];

@@ -25,7 +25,7 @@ struct shell {
     struct sbox *sbox;
     struct shell *next, *prev;
     uint32_t number;
-    struct caller caller;
+    struct caller caller;    /* who opened it, or runs a command in it */
     struct process *process; /* NULL: the next command makes one */
     bool plain;              /* sh: there is no bash */
     bool restarted;          /* for the command that runs */
@@ -437,7 +437,7 @@ uint32_t shell_number(const struct shell *shell)
     return shell->number;
 }
 
-int shell_run(struct shell *shell, const char *command, size_t len, uint64_t timeout_ms,
+int shell_run(struct shell *shell, const struct caller *caller, const char *command, size_t len, uint64_t timeout_ms,
               void (*done)(void *ctx, const char *json, size_t len, const struct brig_err *err), void *ctx,
               struct brig_err *err)
 {
@@ -452,6 +452,7 @@ int shell_run(struct shell *shell, const char *command, size_t len, uint64_t tim
         return err_usage(err, "command: must be text without NUL");
     if (len > COMMAND_MAX)
         return err_set(err, BRIG_E_TOO_LARGE, 0, "command: %zu bytes, at most %u", len, COMMAND_MAX);
+    shell->caller = *caller; /* what happens from now on, a new process included, is his */
     shell->limit = sbox->limits.output ? sbox->limits.output : 10u << 20;
     shell->command = BUF_INIT(COMMAND_MAX);
     shell->kept[1] = shell->kept[2] = BUF_INIT((size_t)shell->limit);

@@ -225,6 +225,35 @@ class Background(ServiceTest):
                 break
         again.close()
 
+    def actors(self, action, box):
+        """Who did it, as the log tells it."""
+        lines = map(json.loads, self.d.ask("GET", "/v1/audit?limit=10000").body.splitlines())
+        return [line["actor"] for line in lines if line["action"] == action and line["object"] == box]
+
+    def test_a_command_is_of_who_runs_it(self):
+        """In a shell that another key has opened, too."""
+        sid = self.sandbox()
+        made = self.d.ask("POST", "/v1/keys", {"name": "other", "role": "user"}).json
+        shell = f"/v1/sandboxes/{sid}/shells/{self.d.ask('POST', f'/v1/sandboxes/{sid}/shells', {}).json['number']}"
+        self.assertEqual(self.d.ask("POST", f"{shell}/run", {"command": "true"}).status, 200)
+        self.assertEqual(self.d.ask("POST", f"{shell}/run", {"command": "true"}, key=made["key"]).status, 200)
+        self.assertEqual(self.actors("shell.run", sid), [f"socket:{os.getuid()}", made["id"]])
+
+    def test_a_signal_is_of_who_sent_it(self):
+        """Whoever attaches to a process of another key answers for the signals that he sends."""
+        sid = self.sandbox()
+        p = self.start(sid, "sleep", "1000")
+        made = self.d.ask("POST", "/v1/keys", {"name": "other", "role": "user"}).json
+        ws = self.d.websocket(f"{p}/attach", headers={"X-API-Key": made["key"]})
+        self.assertEqual(ws.status, 101, ws.head)
+        ws.send(json.dumps({"type": "signal", "signal": "TERM"}))
+        while True:
+            opcode, data = ws.receive()
+            if opcode == 1 and json.loads(data)["type"] == "end":
+                break
+        ws.close()
+        self.assertEqual(self.actors("process.signal", sid), [made["id"]])
+
     def test_websocket_pipes(self):
         sid = self.sandbox()
         ws = self.d.websocket(self.start(sid, "cat", stdin_open=True) + "/attach")

@@ -222,7 +222,7 @@ static inline UNUSED struct json_doc *shell_do(struct rig *rig, struct shell *sh
     struct got got = {0};
     struct brig_err err = {0};
 
-    if (shell_run(shell, command, strlen(command), timeout_ms, got_text, &got, &err) < 0)
+    if (shell_run(shell, &rig->caller, command, strlen(command), timeout_ms, got_text, &got, &err) < 0)
         fail_msg("%s", err.message);
     RIG_UNTIL(rig, got.n);
     if (got.failed)

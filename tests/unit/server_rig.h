@@ -51,6 +51,14 @@ static inline void rig_echo_all(UNUSED void *ctx, struct exchange *x, char *data
     exchange_reply(x, 200, "application/octet-stream", data, len);
 }
 
+static inline void rig_hold(UNUSED void *ctx, struct exchange *x, char *data, size_t len)
+{
+    char *own = exchange_take_body(x, data);
+
+    rig.body_bytes += len;
+    mem_free(own); /* as if a run had it */
+}
+
 static inline void rig_body_data(UNUSED void *ctx, struct exchange *x, const char *data, size_t len)
 {
     rig.body_bytes += len;
@@ -165,6 +173,14 @@ static inline void rig_handler(UNUSED void *ctx, struct exchange *x)
         static char text[4u << 20];
         assert_true(exchange_join(x, target->parts[1]));
         exchange_reply(x, 200, "text/plain", text, sizeof(text));
+    } else if (strcmp(path, "flood") == 0) { /* a stream for it, by a handler that does not care who reads */
+        rig.kept = x;
+        assert_true(exchange_join(x, target->parts[1]));
+        exchange_begin(x, 200, "text/event-stream", UINT64_MAX);
+    } else if (strcmp(path, "hold") == 0) { /* a long body of it, and no answer */
+        rig.kept = x;
+        assert_true(exchange_join(x, target->parts[1]));
+        r = exchange_read_all(x, 8u << 20, rig_hold, &rig, &err);
     } else if (strcmp(path, "empty") == 0) {
         exchange_reply(x, 204, NULL, NULL, 0);
     } else if (strcmp(path, "fields") == 0) {

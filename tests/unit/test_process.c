@@ -264,6 +264,38 @@ static void an_organisation_keeps_its_share(void **state)
     assert_int_equal(rig->manager->kept_bytes, 0);
 }
 
+/* So has what programs have not read yet: input counts as output does, and a command whose input does not fit is
+ * refused. */
+static void input_counts_in_the_share(void **state)
+{
+    enum { KEPT = 2000, LEN = SVC_WINDOW + KEPT };
+    struct rig *rig = *state;
+    struct sbox *sbox = rig_sandbox(rig, "{}");
+    const char *const deaf[] = {"deaf", NULL};
+    char *input = malloc(LEN);
+    struct process_run *r = NULL;
+    struct got got = {0};
+    struct brig_err err = {0};
+
+    assert_non_null(input);
+    memset(input, 'i', LEN);
+    const struct process_spec spec = {.argv = deaf, .input = input, .input_len = LEN};
+    rig->manager->kept_pool = 2 * KEPT;
+    assert_int_equal(process_run(sbox, &rig->caller, &spec, got_text, &got, &r, &err), 0);
+    assert_int_equal(rig->manager->kept_bytes, KEPT);
+    uint32_t number = process_number(r->process);
+    assert_true(process_run(sbox, &rig->caller, &spec, got_text, &got, &r, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_LIMIT);
+    assert_string_equal(err.message, "stdin: the organisation's commands keep their share of brigd's memory");
+    assert_int_equal(rig->manager->kept_bytes, KEPT);
+    RIG_UNTIL(rig, peer_proc(rig_peer(sbox), number));
+    peer_end(rig_peer(sbox), number, 0);
+    RIG_UNTIL(rig, got.n);
+    RIG_UNTIL(rig, rig->manager->kept_bytes == 0);
+    free(got.text);
+    free(input);
+}
+
 static void bytes_are_kept(void **state)
 {
     struct rig *rig = *state;
@@ -348,7 +380,7 @@ static void background(void **state)
     assert_int_equal(late.err.code, BRIG_E_TIMEOUT);
     assert_int_equal(process_wait(process, 0, got_text, &waited, &wait, NULL), 0);
     struct got signalled = {0};
-    assert_int_equal(process_signal(process, SIGUSR1, 0, NULL, NULL, NULL), 0);
+    assert_int_equal(process_signal(process, &process->caller, SIGUSR1, 0, NULL, NULL, NULL), 0);
     (void)signalled;
     RIG_UNTIL(rig, waited.n);
     struct json_doc *doc = rig_json(waited.text);
@@ -368,7 +400,7 @@ static void background(void **state)
     free(again.text);
     assert_true(rig_audited(rig, "process.signal|key-1|"));
     struct brig_err err = {0};
-    assert_true(process_signal(process, SIGTERM, 0, NULL, NULL, &err) < 0);
+    assert_true(process_signal(process, &process->caller, SIGTERM, 0, NULL, NULL, &err) < 0);
     assert_int_equal(err.code, BRIG_E_CONFLICT);
 }
 
@@ -403,7 +435,7 @@ static void killed_by_request(void **state)
     struct process_wait *wait = NULL;
 
     assert_int_equal(process_wait(process, 0, got_text, &waited, &wait, NULL), 0);
-    assert_int_equal(process_signal(process, SIGKILL, SVC_SIGNAL_ALL, NULL, NULL, NULL), 0);
+    assert_int_equal(process_signal(process, &process->caller, SIGKILL, SVC_SIGNAL_ALL, NULL, NULL, NULL), 0);
     RIG_UNTIL(rig, waited.n);
     assert_non_null(strstr(waited.text, "\"cause\":\"cancelled\""));
     free(waited.text);
@@ -425,7 +457,7 @@ static void bounded(void **state)
     RIG_UNTIL(rig, got.n == PROCESS_RUNNING_MAX);
     assert_int_equal(sbox->processes, PROCESS_RUNNING_MAX);
     for (struct process *p = process_each(sbox, NULL); p; p = process_each(sbox, p))
-        assert_int_equal(process_signal(p, SIGTERM, 0, NULL, NULL, NULL), 0);
+        assert_int_equal(process_signal(p, &p->caller, SIGTERM, 0, NULL, NULL, NULL), 0);
     RIG_UNTIL(rig, sbox->processes == 0);
     unsigned n = 0;
     for (struct process *p = process_each(sbox, NULL); p; p = process_each(sbox, p))
@@ -558,8 +590,8 @@ static void shell_times_out(void **state)
     /* one command at a time */
     struct got hang = {0};
     struct brig_err err = {0};
-    assert_int_equal(shell_run(shell, "hang", 4, 60000, got_text, &hang, NULL), 0);
-    assert_true(shell_run(shell, "x", 1, 0, got_text, &hang, &err) < 0);
+    assert_int_equal(shell_run(shell, &rig->caller, "hang", 4, 60000, got_text, &hang, NULL), 0);
+    assert_true(shell_run(shell, &rig->caller, "x", 1, 0, got_text, &hang, &err) < 0);
     assert_int_equal(err.code, BRIG_E_CONFLICT);
     assert_true(shell_close(shell, &err) < 0);
     rig_run(rig, 5);
@@ -622,6 +654,7 @@ int main(void)
         CASE(deaf_init),
         CASE(output_limits),
         CASE(an_organisation_keeps_its_share),
+        CASE(input_counts_in_the_share),
         CASE(bytes_are_kept),
         CASE(whole_stdin),
         CASE(run_cancelled),

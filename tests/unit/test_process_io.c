@@ -237,7 +237,7 @@ static void busy_box(struct rig *rig, struct sbox *sbox, struct all *all)
     assert_int_equal(input_open(p, &events, &all->writer.input, NULL), 0);
     assert_int_equal(input_write(all->writer.input, "x", 1), 1);
     all->sh = open_shell(rig, sbox);
-    assert_int_equal(shell_run(all->sh, "hang", 4, 60000, got_text, &all->shell, NULL), 0);
+    assert_int_equal(shell_run(all->sh, &rig->caller, "hang", 4, 60000, got_text, &all->shell, NULL), 0);
     assert_int_equal(
         process_run(sbox, &rig->caller, &(struct process_spec){.argv = argv}, got_text, &all->run, &all->r, NULL), 0);
     rig_run(rig, 5);

@@ -435,6 +435,94 @@ static void test_answers_that_wait(UNUSED void **state)
     assert_int_equal(rig.server->owed, 0);
 }
 
+/* The bytes of a stream that wait in memory, sent until the server has ended it or has this many. */
+static void flood(size_t max)
+{
+    static char piece[256u << 10];
+
+    for (size_t sent = 0; rig.kept && sent < max; sent += sizeof(piece)) {
+        (void)!exchange_write(rig.kept, piece, sizeof(piece));
+        rig_run(0);
+    }
+}
+
+/* So is a stream that nobody reads, by a handler that goes on all the same. */
+static void test_streams_that_wait(UNUSED void **state)
+{
+    struct client slow AUTO_CLIENT = client_unix(), more AUTO_CLIENT = client_unix();
+    struct client theirs AUTO_CLIENT = client_unix();
+
+    rig.server->owed_max = 32u << 20;
+    client_send(&slow, GET("/flood/one"));
+    rig_until(rig.kept);
+    flood(12u << 20);
+    assert_non_null(rig.kept); /* it has less than half */
+    assert_in_range(rig.server->owed, 8u << 20, 12u << 20);
+    rig.kept = NULL;
+    client_send(&more, GET("/flood/one"));
+    rig_until(rig.kept);
+    flood(12u << 20); /* together they would have more */
+    assert_null(rig.kept);
+    assert_in_range(rig.server->owed, 8u << 20, 16u << 20);
+    client_send(&theirs, GET("/flood/two"));
+    rig_until(rig.kept);
+    flood(4u << 20);
+    assert_non_null(rig.kept);
+    while (rig.server->owed > 0) { /* what is read does not count any more */
+        client_read(&slow);
+        client_read(&theirs);
+        rig_run(0);
+    }
+    flood(4u << 20);
+    assert_in_range(rig.server->owed, 2u << 20, 5u << 20);
+    client_done(&theirs);
+    rig_until(rig.server->owed == 0);
+}
+
+/* Sends the head and `len` bytes of a body of 8 MiB. */
+static void send_body(struct client *client, const char *org, size_t len)
+{
+    static char piece[64u << 10];
+    char head[128];
+
+    snprintf(head, sizeof(head), "POST /hold/%s HTTP/1.1\r\n" HOST "Content-Length: %u\r\n\r\n", org, 8u << 20);
+    client_send(client, head);
+    while (len > 0) {
+        ssize_t n = send(client->fd, piece, len < sizeof(piece) ? len : sizeof(piece), MSG_NOSIGNAL);
+        len -= n > 0 ? (size_t)n : 0;
+        rig_run(0);
+        if (n < 0 && errno != EAGAIN)
+            return; /* refused */
+    }
+}
+
+/* And bodies: while they come, and while their requests wait. */
+static void test_bodies_that_wait(UNUSED void **state)
+{
+    struct client half AUTO_CLIENT = client_unix(), more AUTO_CLIENT = client_unix();
+    struct client theirs AUTO_CLIENT = client_unix(), whole AUTO_CLIENT = client_unix();
+
+    rig.server->held_max = 0; /* then four of the largest, so two for one organisation */
+    send_body(&half, "one", (8u << 20) - 1);
+    rig_until(rig.server->held == (8u << 20) - 1);
+    send_body(&whole, "one", 8u << 20);
+    rig_until(rig.body_bytes == 8u << 20);
+    assert_int_equal(rig.server->held, (16u << 20) - 1);
+    send_body(&more, "one", 1u << 20);
+    client_expect(&more, "the organisation has its share of requests with long bodies");
+    assert_true(client_has(&more, "HTTP/1.1 429 ") && client_has(&more, "Retry-After: 1"));
+    assert_int_equal(rig.server->held, (16u << 20) - 1);
+    send_body(&theirs, "two", 8u << 20);
+    rig_until(rig.body_bytes == 16u << 20);
+    assert_int_equal(rig.server->held, (24u << 20) - 1);
+    exchange_reply(rig.kept, 200, "text/plain", "done", 4); /* who has an answer holds nothing */
+    client_expect(&theirs, "done");
+    rig_until(rig.server->held == (16u << 20) - 1);
+    client_done(&half); /* who leaves does not either */
+    client_done(&whole);
+    rig_until(rig.server->held == 0);
+}
+
 static void test_many_idle(UNUSED void **state)
 {
     enum { N = 400 };
@@ -597,6 +685,8 @@ int main(void)
         T(test_no_spinning),
         T(test_caps),
         T(test_answers_that_wait),
+        T(test_streams_that_wait),
+        T(test_bodies_that_wait),
         T(test_many_idle),
         T(test_no_descriptors),
         T(test_no_memory),

@@ -27,7 +27,8 @@ struct reader {
     void *owner_ctx;
     struct exchange *x;
     struct output *output;
-    struct input *input; /* FORM_SOCKET */
+    struct input *input;  /* FORM_SOCKET */
+    struct caller caller; /* FORM_SOCKET: who sends signals */
     struct process *process;
     struct sbox *sbox;
     struct sbox_watch watch;
@@ -211,6 +212,7 @@ static struct reader *reader_create(struct request *rq, enum form form)
     *reader = (struct reader){.rq = rq,
                               .x = rq->x,
                               .form = form,
+                              .caller = rq->caller,
                               .process = rq->process,
                               .sbox = rq->sbox,
                               .scratch = BUF_INIT(API_ANSWER_MAX),
@@ -334,7 +336,8 @@ static bool control(struct reader *reader, const struct json_value *json)
     if (str_eq(type->string, "signal")) {
         int signum = api_signal(json_get(json, "signal"));
         if (signum > 0 && process_running(reader->process))
-            (void)!process_signal(reader->process, signum, signum == 9 ? SVC_SIGNAL_ALL : 0, NULL, NULL, NULL);
+            (void)!process_signal(reader->process, &reader->caller, signum, signum == 9 ? SVC_SIGNAL_ALL : 0, NULL,
+                                  NULL, NULL);
         return signum > 0;
     }
     return false;
@@ -385,8 +388,8 @@ int socket_attach(struct reader *reader, struct process *process, struct brig_er
     return 0;
 }
 
-int socket_open(struct exchange *x, const struct socket_owner *owner, void *ctx, struct reader **ret,
-                struct brig_err *err)
+int socket_open(struct exchange *x, const struct caller *caller, const struct socket_owner *owner, void *ctx,
+                struct reader **ret, struct brig_err *err)
 {
     struct reader *reader = mem_zalloc(sizeof *reader);
 
@@ -394,6 +397,7 @@ int socket_open(struct exchange *x, const struct socket_owner *owner, void *ctx,
         return err_nomem(err);
     *reader = (struct reader){.x = x,
                               .form = FORM_SOCKET,
+                              .caller = *caller,
                               .owner = owner,
                               .owner_ctx = ctx,
                               .scratch = BUF_INIT(API_ANSWER_MAX),

@@ -98,7 +98,7 @@ void route_process_kill(struct request *rq)
 
     if (!process_running(rq->process))
         return request_status(rq, 204);
-    if (process_signal_as(rq->process, &rq->caller, SIGKILL, SVC_SIGNAL_ALL, request_done, rq, &err) < 0)
+    if (process_signal(rq->process, &rq->caller, SIGKILL, SVC_SIGNAL_ALL, request_done, rq, &err) < 0)
         request_fail(rq, &err);
 }
 
@@ -138,7 +138,7 @@ void route_process_signal(struct request *rq)
         return request_refuse(rq, BRIG_E_USAGE, "group: must be true or false");
     if (!process_running(rq->process))
         return request_refuse(rq, BRIG_E_CONFLICT, "process %u has ended", process_number(rq->process));
-    if (process_signal_as(rq->process, &rq->caller, signum, group && group->boolean ? SVC_SIGNAL_GROUP : 0,
+    if (process_signal(rq->process, &rq->caller, signum, group && group->boolean ? SVC_SIGNAL_GROUP : 0,
                           request_done, rq, &err) < 0)
         request_fail(rq, &err);
 }

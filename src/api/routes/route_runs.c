@@ -503,7 +503,7 @@ void route_runs_attach(struct request *rq)
     struct oneshot *shot = oneshot_create(rq);
     if (!shot)
         return;
-    if (socket_open(rq->x, &owner, shot, &shot->socket, &err) < 0) {
+    if (socket_open(rq->x, &rq->caller, &owner, shot, &shot->socket, &err) < 0) {
         oneshot_free(shot);
         request_fail(rq, &err);
         return;

@@ -69,7 +69,7 @@ void route_shell_run(struct request *rq)
         return request_refuse(rq, BRIG_E_USAGE, "timeout: must be a duration, such as 30 or \"5m\"");
     rq->state = shell;
     rq->left = run_left;
-    if (shell_run(shell, command->string, command->len, ms, request_result, rq, &err) < 0)
+    if (shell_run(shell, &rq->caller, command->string, command->len, ms, request_result, rq, &err) < 0)
         request_fail(rq, &err);
 }
 
