@@ -7,6 +7,9 @@
  * In its turn the loop handles as many entries as there were when the turn began, and takes them one at a time. So a
  * callback that posts again does not starve the loop, and a callback that runs the loop inside itself does not hide the
  * others.
+ *
+ * The jobs that wait are ordered by their turns. The first job of an owner has the next turn, and each further one the
+ * turn after that of the one before. So a job waits for one job of each other owner, however many they have.
  */
 #include "loop/workers.h"
 
@@ -37,6 +40,7 @@ struct workers {
     pthread_mutex_t lock;
     pthread_cond_t wanted;
     struct list waiting, finished;
+    uint64_t turn; /* of the job that was started last */
     bool stopping;
     int event_fd;
     unsigned n_threads;
@@ -64,6 +68,16 @@ static struct job *list_take(struct list *list)
     return job;
 }
 
+/* The place of a job among those that wait: behind all of its turn. */
+static struct job **place_of(struct list *list, const struct job *job)
+{
+    struct job **at = &list->first;
+
+    while (*at && (*at)->turn <= job->turn)
+        at = &(*at)->next;
+    return at;
+}
+
 static void wake_loop(struct workers *workers)
 {
     /* EAGAIN means that the counter is full, which wakes the loop as well. */
@@ -87,6 +101,7 @@ static void *worker_main(void *arg)
     for (;;) {
         struct job *job = list_take(&workers->waiting);
         if (job) {
+            workers->turn = job->turn;
             pthread_mutex_unlock(&workers->lock);
             job->work(job);
             pthread_mutex_lock(&workers->lock);
@@ -210,12 +225,35 @@ void workers_destroy(struct workers *workers)
     mem_free(workers);
 }
 
+int workers_add_for(struct workers *workers, uint64_t owner, struct job *job)
+{
+    struct list *list = &workers->waiting;
+    size_t n = 0;
+
+    pthread_mutex_lock(&workers->lock);
+    job->owner = owner;
+    job->turn = workers->turn + 1;
+    for (const struct job *other = list->first; owner && other; other = other->next)
+        if (other->owner == owner) {
+            job->turn = other->turn + 1; /* the last of them has the latest */
+            n++;
+        }
+    if (n < WORKERS_WAITING) {
+        struct job **at = place_of(list, job);
+        job->next = *at;
+        if (!*at)
+            list->end = &job->next;
+        *at = job;
+        list->n++;
+        pthread_cond_signal(&workers->wanted);
+    }
+    pthread_mutex_unlock(&workers->lock);
+    return n < WORKERS_WAITING ? 0 : -EAGAIN;
+}
+
 void workers_add(struct workers *workers, struct job *job)
 {
-    pthread_mutex_lock(&workers->lock);
-    list_add(&workers->waiting, job);
-    pthread_cond_signal(&workers->wanted);
-    pthread_mutex_unlock(&workers->lock);
+    (void)!workers_add_for(workers, 0, job); /* nobody's are always taken */
 }
 
 static void run_post(struct job *job)

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "codec/json/json.h"
 #include "store/store_private.h"
 
@@ -116,6 +117,14 @@ static int find_read(const struct store_ops *ops, struct store_conn *conn, void 
     return ops->run(conn, SQL_FIND + find->bits, args, n, find_row, find, err);
 }
 
+static void read_over(struct store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    store->reads--;
+    pthread_cond_broadcast(&store->readers_changed);
+    pthread_mutex_unlock(&store->lock);
+}
+
 static void find_work(struct job *job)
 {
     struct find *find = (struct find *)job;
@@ -126,10 +135,7 @@ static void find_work(struct job *job)
         find_reset(find);
         find->err = err;
     }
-    pthread_mutex_lock(&store->lock);
-    store->reads--;
-    pthread_cond_broadcast(&store->readers_changed);
-    pthread_mutex_unlock(&store->lock);
+    read_over(store);
 }
 
 static void find_destroy(struct find *find)
@@ -230,8 +236,14 @@ static int start(struct store *store, const struct store_query *query, unsigned 
     pthread_mutex_lock(&store->lock);
     store->reads++;
     pthread_mutex_unlock(&store->lock);
-    workers_add(store->workers, &find->job);
-    return 0;
+    /* The administrator of all ("") waits for nobody. */
+    r = workers_add_for(store->workers, *query->org_id ? str_hash(query->org_id, NULL) + UINT64_C(1) : 0, &find->job);
+    if (r == 0)
+        return 0;
+    read_over(store);
+    find_destroy(find);
+    return err_set(err, BRIG_E_LIMIT, 0, "%u questions of the organisation wait for the store already",
+                   WORKERS_WAITING);
 }
 
 int store_find_runs(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx,

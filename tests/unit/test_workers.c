@@ -3,7 +3,9 @@
 #include "unit.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 
 #include "base/mem.h"
 #include "loop/workers.h"
@@ -69,7 +71,7 @@ static int teardown(UNUSED void **state)
 
 static void run_until(unsigned n)
 {
-    for (int i = 0; i < 1000 && n_done < n; i++)
+    for (int i = 0; i < 10000 && n_done < n; i++)
         assert_int_equal(loop_run_once(loop, 1000, NULL), 0);
     assert_int_equal(n_done, n);
 }
@@ -102,6 +104,48 @@ static void test_order(UNUSED void **state)
     }
     run_until(26);
     assert_memory_equal(order, "abcdefghijklmnopqrstuvwxyz", 26);
+    workers_destroy(workers);
+}
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static atomic_bool at_the_gate;
+
+static void wait_at_the_gate(struct job *job)
+{
+    at_the_gate = true;
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+    work(job);
+}
+
+/* Owners take turns, and one of them has only so many jobs that wait. */
+static void test_owners(UNUSED void **state)
+{
+    static struct item items[WORKERS_WAITING + 1];
+    struct item first = {.job = {.work = wait_at_the_gate, .done = done}, .name = '.'};
+    struct item theirs[] = {{.job = {.work = work, .done = done}, .name = 'B'},
+                            {.job = {.work = work, .done = done}, .name = 'B'},
+                            {.job = {.work = work, .done = done}, .name = 'C'},
+                            {.job = {.work = work, .done = done}, .name = '*'}};
+    const uint64_t owners[] = {2, 2, 3, 0};
+
+    assert_int_equal(workers_create(loop, 1, &workers, NULL), 0);
+    pthread_mutex_lock(&gate);
+    assert_int_equal(workers_add_for(workers, 1, &first.job), 0);
+    while (!at_the_gate)
+        sched_yield();
+    for (size_t i = 0; i < WORKERS_WAITING; i++) {
+        items[i] = (struct item){.job = {.work = work, .done = done}, .name = 'A'};
+        assert_int_equal(workers_add_for(workers, 1, &items[i].job), 0);
+    }
+    items[WORKERS_WAITING] = (struct item){.job = {.work = work, .done = done}, .name = 'X'};
+    assert_int_equal(workers_add_for(workers, 1, &items[WORKERS_WAITING].job), -EAGAIN);
+    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++)
+        assert_int_equal(workers_add_for(workers, owners[i], &theirs[i].job), 0);
+    pthread_mutex_unlock(&gate);
+    run_until(5 + WORKERS_WAITING);
+    assert_memory_equal(order, ".ABC*ABA", 8);
     workers_destroy(workers);
 }
 
@@ -214,6 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_jobs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_owners, setup, teardown),
         cmocka_unit_test_setup_teardown(test_destroy_finishes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_post, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_starvation, setup, teardown),

@@ -126,5 +126,9 @@ void route_audit(struct request *rq)
         mem_free(reading);
         return;
     }
-    workers_add(rq->api->workers, &reading->job);
+    uint64_t owner = rq->caller.socket ? 0 : str_hash(rq->caller.org_id, NULL) + UINT64_C(1);
+    if (workers_add_for(rq->api->workers, owner, &reading->job) == 0)
+        return;
+    mem_free(reading);
+    request_refuse(rq, BRIG_E_LIMIT, "%u questions of the organisation wait for the log already", WORKERS_WAITING);
 }
