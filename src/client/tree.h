@@ -38,8 +38,8 @@ int tree_writer_create(int root, struct tree_writer **ret, struct brig_err *err)
 int tree_writer_write(struct tree_writer *writer, const void *data, size_t len, struct brig_err *err) MUST_CHECK;
 /* Checks that the archive was whole, and sets modes and times. */
 int tree_writer_finish(struct tree_writer *writer, struct brig_err *err) MUST_CHECK;
-/* The bytes of all files together; 0 means no limit. */
-void tree_writer_limit(struct tree_writer *writer, uint64_t bytes);
+/* The bytes of all files together, and the number of names; 0 means no limit. */
+void tree_writer_limit(struct tree_writer *writer, uint64_t bytes, uint64_t names);
 uint64_t tree_writer_skipped(const struct tree_writer *writer);
 void tree_writer_destroy(struct tree_writer *writer); /* Removes half a file. writer may be NULL. */
 

@@ -37,7 +37,8 @@ struct tree_writer {
     struct timespec mtime;
     mode_t mode;
     struct buf later;
-    uint64_t skipped, written, limit;
+    uint64_t skipped, written, names;
+    uint64_t max_bytes, max_names; /* 0: any number */
     struct tar_parser parser;
 };
 
@@ -137,6 +138,15 @@ static int make_hardlink(struct tree_writer *writer, int parent, const struct ta
     return linkat(from, name, parent, writer->name, 0) < 0 ? -errno : 0;
 }
 
+/* An archive may go on for ever without a byte of content: whoever makes it adds names while they are read. */
+static int count_name(struct tree_writer *writer, const struct tar_member *member, struct brig_err *err)
+{
+    if (member->name_len == 0 || writer->max_names == 0 || ++writer->names <= writer->max_names)
+        return 0;
+    return err_set(err, BRIG_E_TOO_LARGE, 0, "%.150s: with it there are more than %llu names; --max allows more",
+                   member->name, (unsigned long long)writer->max_names);
+}
+
 static int begin_member(struct tree_writer *writer, const struct tar_member *member)
 {
     if (member->name_len == 0) /* the root: it is the user's */
@@ -185,10 +195,10 @@ static int write_content(struct tree_writer *writer, const uint8_t *data, size_t
     if (writer->fd < 0)
         return 0;
     writer->written += len;
-    if (writer->limit > 0 && writer->written > writer->limit)
+    if (writer->max_bytes > 0 && writer->written > writer->max_bytes)
         return err_set(err, BRIG_E_TOO_LARGE, 0,
                        "%.150s: with it the files are more than %llu bytes; --max allows more",
-                       writer->parser.member.name, (unsigned long long)writer->limit);
+                       writer->parser.member.name, (unsigned long long)writer->max_bytes);
     int r = fd_write_holes(writer->fd, data, len);
     return r < 0 ? fail(err, r, writer) : 0;
 }
@@ -206,12 +216,14 @@ int tree_writer_write(struct tree_writer *writer, const void *data, size_t len, 
         if (event == TAR_NEED)
             return 0;
         if (event == TAR_MEMBER)
-            r = begin_member(writer, &writer->parser.member);
-        else if (event == TAR_CONTENT) {
+            r = count_name(writer, &writer->parser.member, err);
+        else if (event == TAR_CONTENT)
             r = write_content(writer, content, content_len, err);
-            if (r < 0)
-                return r;
-        } else
+        if (r < 0)
+            return r;
+        if (event == TAR_MEMBER)
+            r = begin_member(writer, &writer->parser.member);
+        else if (event != TAR_CONTENT)
             r = end_member(writer);
         if (r < 0)
             return fail(err, r, writer);
@@ -259,9 +271,10 @@ int tree_writer_create(int root, struct tree_writer **ret, struct brig_err *err)
     return 0;
 }
 
-void tree_writer_limit(struct tree_writer *writer, uint64_t bytes)
+void tree_writer_limit(struct tree_writer *writer, uint64_t bytes, uint64_t names)
 {
-    writer->limit = bytes;
+    writer->max_bytes = bytes;
+    writer->max_names = names;
 }
 
 uint64_t tree_writer_skipped(const struct tree_writer *writer)

@@ -209,7 +209,7 @@ bool share_owe_stream(struct conn *conn) MUST_CHECK;      /* the same for all th
 void share_paid(struct conn *conn);                       /* they are gone */
 /* size: what the body takes now, of max at most. false: it has its share. */
 bool share_hold(struct conn *conn, size_t size, size_t max) MUST_CHECK;
-void share_let_go(struct conn *conn); /* the request is answered */
+void share_let_go(struct conn *conn);                           /* the request is answered */
 size_t share_places(const struct server *server, bool is_unix); /* the same, with those kept back for the socket */
 void share_leave(struct conn *conn);
 

@@ -248,6 +248,28 @@ static int unpack(const struct place *place, struct buf *archive)
     return r;
 }
 
+/* Names without content cost the sandbox nothing when it takes each away again, but they stay here. */
+static void names_have_an_end(void **state)
+{
+    struct place *place = *state;
+    AUTO_BUF struct buf archive = BUF_INIT(1 << 20);
+    struct tree_writer *writer = NULL;
+    struct brig_err err = {0};
+
+    add(&archive, TAR_DIR, "a", "", "", 0755);
+    add(&archive, TAR_SYMLINK, "b", "a", "", 0777);
+    add(&archive, TAR_FILE, "c", "", "", 0644);
+    add(&archive, TAR_FILE, "d", "", "", 0644);
+    assert_int_equal(tree_writer_create(sub(place, "out"), &writer, &err), 0);
+    tree_writer_limit(writer, 0, 3);
+    assert_true(tree_writer_write(writer, archive.data, archive.len, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_TOO_LARGE);
+    assert_string_equal(err.message, "d: with it there are more than 3 names; --max allows more");
+    tree_writer_destroy(writer);
+    assert_int_equal(faccessat(place->fd, "out/c", F_OK, 0), 0);
+    assert_int_equal(faccessat(place->fd, "out/d", F_OK, 0), -1);
+}
+
 static void stays_in_its_directory(void **state)
 {
     struct place *place = *state;
@@ -338,6 +360,7 @@ int main(void)
         IN_A_PLACE(comes_back_the_same),
         IN_A_PLACE(puts_a_name_before),
         IN_A_PLACE(a_file_that_shrinks_leaves_the_archive_whole),
+        IN_A_PLACE(names_have_an_end),
         IN_A_PLACE(stays_in_its_directory),
         IN_A_PLACE(does_not_follow_what_was_there),
         IN_A_PLACE(drops_rights_and_devices),

@@ -133,7 +133,7 @@ static int receive_tree(const struct cp *cp)
         return cli_error("%s: %s", path, strerror(errno));
     int r = tree_writer_create(root, &sink.tree, &err);
     if (r == 0)
-        tree_writer_limit(sink.tree, cp->max);
+        tree_writer_limit(sink.tree, cp->max, cp->max_names);
     if (r == 0)
         r = receive(cp, &sink, true, &err);
     if (r == 0)
@@ -147,17 +147,23 @@ static int receive_tree(const struct cp *cp)
     return 0;
 }
 
-/* What a sandbox could have written, unless the user says otherwise: a file with holes may claim to be of any size. */
+/*
+ * What a sandbox could have written, unless the user says otherwise: a file with holes may claim to be of any size, and
+ * a tree to have any number of files. No sandbox has more of them than one for each 512 bytes.
+ */
 static bool find_limit(struct cp *cp)
 {
     AUTO_DOC struct json_doc *doc = NULL;
 
+    cp->max_names = cp->max / 512 + 1;
     if (cp->max > 0)
         return true;
     if (!service_call(cp->client, "GET", NULL, &doc, "/v1/sandboxes/%s", cp->sandbox))
         return false;
-    const int64_t disk = doc ? get_i64(json_get(json_root(doc), "limits"), "disk", 0) : 0;
+    const struct json_value *limits = doc ? json_get(json_root(doc), "limits") : NULL;
+    const int64_t disk = get_i64(limits, "disk", 0), inodes = get_i64(limits, "inodes", 0);
     cp->max = disk > 0 ? (uint64_t)disk : 0;
+    cp->max_names = inodes > 0 ? (uint64_t)inodes : 0;
     return true;
 }
 
