@@ -115,8 +115,7 @@ uint64_t sbox_required(const struct config *config)
     return config->require && add_layers(&spec, config->require, NULL) < 0 ? BRIG_REQUIRE_ALL : spec.require;
 }
 
-/* "all", a layer, several of them as in the configuration, or an array: beside those that the configuration requires.
- */
+/* "all", a layer, several of them as in the configuration, or an array; beside those of the configuration. */
 static int read_require(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
     const char *text;
