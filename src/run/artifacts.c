@@ -3,8 +3,9 @@
  * artifacts.c: keeps the output files of runs, those under /workspace/out, as one tar per run below the state
  * directory: <organisation>/<run id>.tar. They are fetched after the run was answered: the child has ended its program
  * and waits to be released. Bytes and time are bounded, also per organisation: if an organisation has more than
- * ARTIFACTS_ORG_MAX, its oldest are removed, because the store lies on the same disk. A tar is written under another
- * name and renamed when it is whole. It is opened by organisation and id, and both are checked to be plain names.
+ * ARTIFACTS_ORG_MAX, its oldest are removed, because the store lies on the same disk. So is their number: the loop
+ * looks through them, and while it does nobody is answered. A tar is written under another name and renamed when it is
+ * whole. It is opened by organisation and id, and both are checked to be plain names.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,7 +21,8 @@
 
 #define ARTIFACT_MAX (64u << 20)
 #define ARTIFACTS_ORG_MAX (UINT64_C(1) << 30)
-#define WEIGH_BYTES (UINT64_C(256) << 20) /* so much is written between two looks at what is there */
+#define ARTIFACT_LEAST (UINT64_C(256) << 10) /* what one counts at least, so that their number has a bound, too */
+#define WEIGH_BYTES (UINT64_C(256) << 20)    /* so much is written between two looks at what is there */
 #define ARTIFACT_NS (30 * NS_PER_SEC)
 #define OUT_DIR "out" /* of /workspace */
 #define SWEEP_NS (600 * NS_PER_SEC)
@@ -140,6 +142,11 @@ static int by_age(const void *a, const void *b)
 }
 
 /* Without memory it lists what it has: then less is removed. */
+static uint64_t weight(uint64_t size)
+{
+    return size > ARTIFACT_LEAST ? size : ARTIFACT_LEAST;
+}
+
 static void list_kept(int dir_fd, struct kept **list, size_t *n, uint64_t *bytes)
 {
     AUTO_DIR DIR *dir = dir_open(dir_fd, ".");
@@ -158,7 +165,7 @@ static void list_kept(int dir_fd, struct kept **list, size_t *n, uint64_t *bytes
             room += 256;
         }
         struct kept *k = &(*list)[(*n)++];
-        *k = (struct kept){.bytes = (uint64_t)st.st_size, .at = st.st_mtim};
+        *k = (struct kept){.bytes = weight((uint64_t)st.st_size), .at = st.st_mtim};
         snprintf(k->name, sizeof k->name, "%.63s", entry->d_name);
         *bytes += k->bytes;
     }
@@ -196,7 +203,7 @@ static void count_left(struct artifact *a)
 {
     struct left *left = left_of(a->executor, a->org);
 
-    left->bytes += a->size;
+    left->bytes += weight(a->size);
     if (left->bytes < WEIGH_BYTES)
         return;
     left->bytes = 0;

@@ -55,6 +55,27 @@ class Tables(unittest.TestCase):
         self.assertEqual((answer.status, answer.json["error"]["message"]), (status, message))
 
 
+class Artifacts(Tables):
+    """Output files of runs lie in a directory of their organisation that brigd looks through between two answers."""
+
+    def test_so_many(self):
+        made = self.d.ask("POST", "/v1/run", {"command": "mkdir -p /workspace/out; echo x > /workspace/out/f"}).json
+        place = os.path.join(self.d.dir, "state", "service", "artifacts", DEFAULT_ORG)
+        first = os.path.join(place, made["id"] + ".tar")
+        wait_until("its files are there", lambda: os.path.exists(first))
+        for i in range(4200):
+            path = os.path.join(place, f"run-{i}.tar")
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+            os.utime(path, (time.time() - 7200 + i, time.time() - 7200 + i))
+        self.restart()  # the first one after a start has them counted
+        made = self.d.ask("POST", "/v1/run", {"command": "mkdir -p /workspace/out; echo x > /workspace/out/f"}).json
+        wait_until("the oldest are gone", lambda: len(os.listdir(place)) == 4096)
+        left = os.listdir(place)
+        self.assertIn(made["id"] + ".tar", left)
+        self.assertIn("run-4199.tar", left)
+        self.assertNotIn("run-0.tar", left)
+
+
 class Keys(Tables):
     CONFIG = "[manager]\norg_max_keys = 3\n"
 

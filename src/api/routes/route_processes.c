@@ -138,8 +138,8 @@ void route_process_signal(struct request *rq)
         return request_refuse(rq, BRIG_E_USAGE, "group: must be true or false");
     if (!process_running(rq->process))
         return request_refuse(rq, BRIG_E_CONFLICT, "process %u has ended", process_number(rq->process));
-    if (process_signal(rq->process, &rq->caller, signum, group && group->boolean ? SVC_SIGNAL_GROUP : 0,
-                          request_done, rq, &err) < 0)
+    if (process_signal(rq->process, &rq->caller, signum, group && group->boolean ? SVC_SIGNAL_GROUP : 0, request_done,
+                       rq, &err) < 0)
         request_fail(rq, &err);
 }
 

@@ -22,7 +22,7 @@ struct cp {
     struct client *client;
     bool quiet, tar;
     uint64_t max;               /* The bytes of files that may be written here; 0: the sandbox's disk limit. */
-    uint64_t max_names;         /* Of a tree. Set by cp_down(). */
+    uint64_t max_names;         /* The names that a tree may have here; cp_down() sets it. */
     const char *sandbox, *path; /* The path inside. */
     const char *local;          /* or "-" */
 };
