@@ -345,7 +345,7 @@ static int lock_down(struct daemon_state *d, struct brig_err *err)
                                   .readable = readable,
                                   .dir_lists = dir_lists,
                                   .network = config->database_url[0] || config->otlp_endpoint[0] ||
-                                             config->tools_webhook_url[0]};
+                                             config->tools_webhook_url[0] || config->templates_registries};
     unsigned abi = 0;
     int r = lockdown_files(&what, &abi, err);
 

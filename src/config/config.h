@@ -112,6 +112,10 @@ struct config {
     char *gate_ca_bundle;      /* "": the system's */
     /* The connections per sandbox that a key may ask for if it is not an administrator's. */
     uint64_t gate_user_connections;
+
+    /* [templates] */
+    bool templates_registries;                                      /* brigd connects to registries of images */
+    char *templates_mirrors, *templates_insecure, *templates_proxy; /* lists have blanks; "": none */
 };
 
 enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_ENV, CONFIG_FLAG, CONFIG_SOURCE_MAX };

@@ -253,6 +253,16 @@ const struct config_key config_keys[] = {
      LIVE, .help = "open connections of one sandbox that a key which is not an administrator's may ask for"},
     {"gate", "ca_bundle", CONFIG_TEXT, AT(gate_ca_bundle), .fallback = "", .rule = config_rule_file,
      .help = "file of the certificate authorities that are trusted; empty: the system's"},
+
+    /* ---- [templates] ---- */
+    {"templates", "registries", CONFIG_BOOL, AT(templates_registries), .fallback = "true",
+     .help = "connect to registries of images; false: templates come from archives alone"},
+    {"templates", "mirrors", CONFIG_TEXT, AT(templates_mirrors), .fallback = "", .rule = config_rule_mirrors,
+     .list = true, .help = "HOST=URL: tried in order before the registry HOST itself"},
+    {"templates", "insecure", CONFIG_TEXT, AT(templates_insecure), .fallback = "", .rule = config_rule_servers,
+     .list = true, .help = "registries HOST or HOST:PORT that may be asked without TLS, beside loopback"},
+    {"templates", "proxy", CONFIG_TEXT, AT(templates_proxy), .fallback = "", .rule = config_rule_proxy,
+     .help = "URL of the proxy to registries; none; empty: HTTPS_PROXY and NO_PROXY of the environment"},
 };
 const size_t n_config_keys = ARRAY_SIZE(config_keys);
 _Static_assert(ARRAY_SIZE(config_keys) <= CONFIG_KEYS_MAX, "from[] has a place for every key");
@@ -271,8 +281,8 @@ int config_find(const char *section, const char *key)
 
 static bool next_section(size_t *at, const char **section)
 {
-    static const char *const sections[] = {"server", "store", "manager", "sandbox",
-                                           "tools",  "audit", "gate",    "secrets"};
+    static const char *const sections[] = {"server", "store", "manager", "sandbox",  "tools",
+                                           "audit",  "gate",  "secrets", "templates"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;

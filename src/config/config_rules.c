@@ -142,15 +142,14 @@ const char *config_rule_hosts(const char *text)
     return all_words(text, is_host) ? NULL : "must be host names with blanks between them, without ports";
 }
 
-/* scheme://host[:port], and nothing after it: an Origin has no path (RFC 6454, 6.2). `*` is not one, on purpose. */
-static bool is_origin(const char *word, size_t len)
+static size_t scheme_len(const char *word, size_t len)
 {
-    size_t scheme = len > 8 && memcmp(word, "https://", 8) == 0  ? 8
-                    : len > 7 && memcmp(word, "http://", 7) == 0 ? 7
-                                                                 : 0;
-    if (scheme == 0)
-        return false;
-    word += scheme, len -= scheme;
+    return len > 8 && memcmp(word, "https://", 8) == 0 ? 8 : len > 7 && memcmp(word, "http://", 7) == 0 ? 7 : 0;
+}
+
+/* host[:port] */
+static bool is_server(const char *word, size_t len)
+{
     size_t host = len;
     for (size_t i = len; i > 0 && word[i - 1] != ']'; i--) {
         if (word[i - 1] == ':') {
@@ -162,6 +161,14 @@ static bool is_origin(const char *word, size_t len)
         if (word[i] < '0' || word[i] > '9')
             return false;
     return (host == len || (len - host >= 2 && len - host <= 6)) && is_host(word, host);
+}
+
+/* scheme://host[:port], and nothing after it: an Origin has no path (RFC 6454, 6.2). `*` is not one, on purpose. */
+static bool is_origin(const char *word, size_t len)
+{
+    size_t scheme = scheme_len(word, len);
+
+    return scheme > 0 && is_server(word + scheme, len - scheme);
 }
 
 const char *config_rule_origins(const char *text)
@@ -282,6 +289,39 @@ const char *config_rule_resolvers(const char *text)
                ? NULL
                : "must be addresses of name servers, each with a port if it is not 53, such as 10.0.0.53 or "
                  "127.0.0.1:5353";
+}
+
+/* ---- [templates] -------------------------------------------------------------------------------------- */
+
+const char *config_rule_servers(const char *text)
+{
+    return all_words(text, is_server) ? NULL : "must be HOST or HOST:PORT with blanks between them";
+}
+
+/* HOST=URL */
+static bool is_mirror(const char *word, size_t len)
+{
+    const char *equals = memchr(word, '=', len);
+    size_t host = equals ? (size_t)(equals - word) : 0;
+
+    if (host == 0 || !is_server(word, host))
+        return false;
+    word += host + 1, len -= host + 1;
+    size_t scheme = scheme_len(word, len);
+    const char *slash = scheme > 0 ? memchr(word + scheme, '/', len - scheme) : NULL;
+    return scheme > 0 && is_server(word + scheme, (slash ? (size_t)(slash - word) : len) - scheme);
+}
+
+const char *config_rule_mirrors(const char *text)
+{
+    return all_words(text, is_mirror) ? NULL : "must be HOST=URL, such as docker.io=https://mirror.example";
+}
+
+const char *config_rule_proxy(const char *text)
+{
+    return str_eq(text, "none")    ? NULL
+           : config_rule_url(text) ? "must be http://... or https://..., none, or empty"
+                                   : NULL;
 }
 
 /* ---- [tools] ------------------------------------------------------------------------------------------ */

@@ -55,6 +55,10 @@ struct dist_options {
     unsigned connect_s, stall_s; /* 0: 15 and 30. A transfer that is slower than 1 KiB/s for stall_s is cut. */
 };
 int dist_create(const struct dist_options *options, struct dist **ret, struct brig_err *err) MUST_CHECK;
+/* The same from [templates] of the configuration, with the authorities of [gate] ca_bundle. */
+struct config;
+int dist_open(const struct config *config, struct loop *loop, int blobs_fd, struct dist **ret,
+              struct brig_err *err) MUST_CHECK;
 void dist_destroy(struct dist *dist); /* Cancels every call, and waits for the threads. dist may be NULL. */
 
 /* A login at one host. Members may be NULL. */
