@@ -164,6 +164,8 @@ extern const struct adapter api_native;
 void api_handle(void *ctx, struct exchange *x);
 void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
 struct request *request_create(struct api *api, struct exchange *x); /* or NULL */
+/* Zeroed memory for what a handler keeps while it waits; NULL: the refusal was sent. */
+void *request_alloc(struct request *rq, size_t size);
 /* A sandbox of the caller's organisation by id or name, or NULL. Asking for another's counts as a denial. */
 struct sbox *request_find(struct request *rq, const char *id);
 /* Sets rq->sbox. The sandbox is not idle until the request is over. */
@@ -202,6 +204,8 @@ uint64_t request_audit(struct request *rq, const char *action, const char *objec
 /* The same, about this organisation (NULL: the caller's), on its way to the disk before the answer is. */
 void request_audit_sync(const struct request *rq, const char *action, const char *org, const char *object,
                         const char *outcome, const char *detail);
+/* What the service did by itself. */
+void api_audit_system(struct api *api, const char *action, const char *org, const char *object, const char *detail);
 void request_denied(struct request *rq, const char *message); /* the audit's event; the client is still there */
 /* Counts a denial whose event has been written. Many of them become an event of their own. */
 void api_count_denial(struct api *api, const struct caller *caller, const char *org, const char *object);

@@ -24,6 +24,20 @@ void request_audit_sync(const struct request *rq, const char *action, const char
     audit_add(rq->api->audit, &event, NULL, NULL);
 }
 
+void api_audit_system(struct api *api, const char *action, const char *org, const char *object, const char *detail)
+{
+    const struct audit_event event = {.action = action,
+                                      .actor = "system",
+                                      .org = org,
+                                      .object = object,
+                                      .outcome = "ok",
+                                      .detail = detail,
+                                      .request_id = "",
+                                      .sync = true};
+
+    audit_add(api->audit, &event, NULL, NULL);
+}
+
 void api_count_denial(struct api *api, const struct caller *caller, const char *org, const char *object)
 {
     const struct config *config = config_get(api->config);

@@ -187,6 +187,15 @@ struct request *request_create(struct api *api, struct exchange *x)
     return rq;
 }
 
+void *request_alloc(struct request *rq, size_t size)
+{
+    void *made = mem_zalloc(size);
+
+    if (!made)
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+    return made;
+}
+
 /* ---- answers --------------------------------------------------------------------------------------------- */
 
 uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome,

@@ -24,18 +24,15 @@ static const struct json_value no_args = {.type = JSON_OBJECT, .raw = "{}", .raw
 
 struct running *running_create(struct request *rq, const struct run_form *form)
 {
-    struct running *running = rq->api->draining ? NULL : mem_zalloc(sizeof *running);
-
-    if (running) {
-        running->rq = rq;
-        running->form = form;
-        running->ask =
-            (struct run_ask){.arena = &rq->arena, .caller = &rq->caller, .kind = FRAME_TOOL, .args_json = &no_args};
-    } else if (rq->api->draining) {
-        request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
-    } else {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-    }
+    if (rq->api->draining)
+        return request_refuse(rq, BRIG_E_BUSY, "the service is shutting down"), NULL;
+    struct running *running = request_alloc(rq, sizeof *running);
+    if (!running)
+        return NULL;
+    running->rq = rq;
+    running->form = form;
+    running->ask =
+        (struct run_ask){.arena = &rq->arena, .caller = &rq->caller, .kind = FRAME_TOOL, .args_json = &no_args};
     return running;
 }
 

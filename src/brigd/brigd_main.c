@@ -98,15 +98,7 @@ static int reload(struct api *api, struct handed *handed, int config_fd, char *r
     api_tools_configure(api, config_get(next));
     config_free(api->config);
     api->config = next;
-    const struct audit_event event = {.action = "config.reload",
-                                      .actor = "system",
-                                      .org = "",
-                                      .object = config_path(next),
-                                      .outcome = "ok",
-                                      .detail = restart,
-                                      .request_id = "",
-                                      .sync = true};
-    audit_add(api->audit, &event, NULL, NULL);
+    api_audit_system(api, "config.reload", "", config_path(next), restart);
     log_line(LOG_INFO, "reload", "configuration reloaded%s%s", restart[0] ? "; these need a restart: " : "", restart);
     return 0;
 }
@@ -390,14 +382,7 @@ static void on_ready(void *ctx)
         return;
     }
     d->api.ready = true;
-    const struct audit_event event = {.action = "serve.start",
-                                      .actor = "system",
-                                      .org = "",
-                                      .object = brig_version(),
-                                      .outcome = "ok",
-                                      .detail = "",
-                                      .request_id = ""};
-    audit_add(d->api.audit, &event, NULL, NULL);
+    api_audit_system(&d->api, "serve.start", "", brig_version(), "");
     log_line(LOG_INFO, "start", "brigd %s serves", brig_version());
     on_prune(&d->on_prune);
     (void)!sup_send(SUP_SOCKET_FD, SUP_READY, NULL, -1);

@@ -19,11 +19,31 @@ static int head(struct buf *out, const char *name, const char *type, const char 
     return buf_printf(out, "# HELP brig_%s %s\n# TYPE brig_%s %s\n", name, help, name, type);
 }
 
-static int one(struct buf *out, const char *name, const char *type, const char *help, uint64_t value)
-{
-    int r = head(out, name, type, help);
+struct row {
+    const char *name, *type, *help;
+    uint64_t value;
+};
 
-    return r < 0 ? r : buf_printf(out, "brig_%s %" PRIu64 "\n", name, value);
+static int put_rows(struct buf *out, const struct row *rows, size_t n)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        r = head(out, rows[i].name, rows[i].type, rows[i].help);
+        if (r == 0)
+            r = buf_printf(out, "brig_%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+    }
+    return r;
+}
+
+static int put_states(struct buf *out, const uint64_t states[SBOX_ENDED])
+{
+    int r = head(out, "sandboxes", "gauge", "Sandboxes by state.");
+
+    for (int i = 0; r == 0 && i < SBOX_ENDED; i++)
+        r = buf_printf(out, "brig_sandboxes{state=\"%s\"} %" PRIu64 "\n", sbox_state_name((enum sbox_state)i),
+                       states[i]);
+    return r;
 }
 
 static uint64_t resident_bytes(void)
@@ -46,10 +66,7 @@ static int put_service(struct buf *out, const struct api *api)
     for (size_t i = 1; r == 0 && i < ARRAY_SIZE(classes); i++)
         r = buf_printf(out, "brig_http_requests_total{class=\"%s\"} %" PRIu64 "\n", classes[i],
                        api->counters.requests[i]);
-    const struct {
-        const char *name, *type, *help;
-        uint64_t value;
-    } rows[] = {
+    const struct row rows[] = {
         {"http_connections", "gauge", "Open connections.", server_connections(api->server)},
         {"http_response_bytes_total", "counter", "Bytes sent in answers.", api->counters.bytes_out},
         {"denials_total", "counter", "Requests refused for who asked.", api->counters.denials},
@@ -66,24 +83,16 @@ static int put_service(struct buf *out, const struct api *api)
         {"resident_memory_bytes", "gauge", "Resident memory of brigd.", resident_bytes()},
         {"uptime_seconds", "gauge", "Age of this brigd process.", (clock_mono_ns() - api->started_ns) / NS_PER_SEC},
     };
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(rows); i++)
-        r = one(out, rows[i].name, rows[i].type, rows[i].help, rows[i].value);
-    return r;
+    return r < 0 ? r : put_rows(out, rows, ARRAY_SIZE(rows));
 }
 
 static int put_manager(struct buf *out, const struct api *api)
 {
     struct manager_stats stats;
-    int r = head(out, "sandboxes", "gauge", "Sandboxes by state.");
 
     manager_stats(api->manager, &stats);
-    for (int i = 0; r == 0 && i < SBOX_ENDED; i++)
-        r = buf_printf(out, "brig_sandboxes{state=\"%s\"} %" PRIu64 "\n", sbox_state_name((enum sbox_state)i),
-                       stats.sandboxes[i]);
-    const struct {
-        const char *name, *type, *help;
-        uint64_t value;
-    } rows[] = {
+    int r = put_states(out, stats.sandboxes);
+    const struct row rows[] = {
         {"sandboxes_max", "gauge", "The configured maximum.", config_get(api->config)->max_sandboxes},
         {"processes", "gauge", "Running processes in all sandboxes.", stats.processes},
         {"sandboxes_created_total", "counter", "Sandboxes created.", stats.created},
@@ -95,21 +104,15 @@ static int put_manager(struct buf *out, const struct api *api)
         {"sandboxes_orphans_total", "counter", "Sandboxes ended because nobody knew them.", stats.orphans},
         {"sandboxes_recovered_total", "counter", "Sandboxes taken over from an earlier brigd.", stats.recovered},
     };
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(rows); i++)
-        r = one(out, rows[i].name, rows[i].type, rows[i].help, rows[i].value);
-    return r;
+    return r < 0 ? r : put_rows(out, rows, ARRAY_SIZE(rows));
 }
 
 static int put_network(struct buf *out, const struct api *api)
 {
     struct network_stats stats;
-    int r = 0;
 
     manager_network_stats(api->manager, &stats);
-    const struct {
-        const char *name, *type, *help;
-        uint64_t value;
-    } rows[] = {
+    const struct row rows[] = {
         {"network_up", "gauge", "1 while brig-egress is there; without it networks carry nothing.", stats.up},
         {"network_restarts_total", "counter", "Times that brig-egress was lost.", stats.restarts},
         {"network_sandboxes", "gauge", "Sandboxes with a network.", stats.sandboxes},
@@ -126,9 +129,7 @@ static int put_network(struct buf *out, const struct api *api)
         {"network_foreign_placeholders_total", "counter", "Placeholders sent where their secret is not for.",
          stats.foreign},
     };
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(rows); i++)
-        r = one(out, rows[i].name, rows[i].type, rows[i].help, rows[i].value);
-    return r;
+    return put_rows(out, rows, ARRAY_SIZE(rows));
 }
 
 /* org "": of all. */
@@ -145,17 +146,15 @@ static int put_each(struct buf *out, const struct api *api, const char *org)
 static int put_own(struct buf *out, const struct api *api, const char *org)
 {
     uint64_t states[SBOX_ENDED] = {0}, processes = 0;
-    int r = head(out, "sandboxes", "gauge", "Sandboxes by state.");
 
     for (const struct sbox *s = manager_first(api->manager); s; s = sbox_next(s))
         if (str_eq(sbox_org(s), org) && !sbox_spec(s)->service && sbox_state(s) < SBOX_ENDED) {
             states[sbox_state(s)]++;
             processes += sbox_processes(s);
         }
-    for (int i = 0; r == 0 && i < SBOX_ENDED; i++)
-        r = buf_printf(out, "brig_sandboxes{state=\"%s\"} %" PRIu64 "\n", sbox_state_name((enum sbox_state)i),
-                       states[i]);
-    return r < 0 ? r : one(out, "processes", "gauge", "Running processes in all sandboxes.", processes);
+    const struct row row = {"processes", "gauge", "Running processes in all sandboxes.", processes};
+    int r = put_states(out, states);
+    return r < 0 ? r : put_rows(out, &row, 1);
 }
 
 static int put_all(struct buf *out, const struct api *api)

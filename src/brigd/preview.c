@@ -357,7 +357,7 @@ static void on_connected(void *ctx, const uint8_t *data UNUSED, size_t len UNUSE
 
 void preview_start(struct request *rq, const struct preview_way *way, const char *path, size_t path_len)
 {
-    struct preview *p = mem_zalloc(sizeof *p);
+    struct preview *p = request_alloc(rq, sizeof *p);
     const struct call_events events = {
         .event = on_connected, .data = on_data, .eof = on_eof, .writable = on_writable, .reply = on_reply, .ctx = p};
     uint8_t payload[2];
@@ -365,7 +365,7 @@ void preview_start(struct request *rq, const struct preview_way *way, const char
     struct brig_err err;
 
     if (!p)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
     *p = (struct preview){.rq = rq, .way = *way, .up = BUF_INIT(4u << 20), .down = BUF_INIT(PREVIEW_HEAD_MAX)};
     p->method = str_eq(exchange_head(rq->x)->method, "HEAD") ? "HEAD" : "GET";
     svc_put_u16(&out, (uint16_t)way->port);

@@ -68,12 +68,12 @@ static void on_ports(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const ui
 
 void route_port_list(struct request *rq)
 {
-    struct ports *ports = mem_zalloc(sizeof *ports);
+    struct ports *ports = request_alloc(rq, sizeof *ports);
     const struct call_events events = {.event = on_port, .reply = on_ports, .ctx = ports};
     struct brig_err err;
 
     if (!ports)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
     ports->rq = rq;
     if (link_call(sbox_link(rq->sbox), SVC_PORT_LIST, NULL, 0, &events, &ports->call, &err) < 0) {
         mem_free(ports);

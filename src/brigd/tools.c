@@ -28,49 +28,42 @@ static void on_config_change(void *ctx, const char *org, const char *type, const
     char detail[3 * FINGERPRINT_MAX];
 
     snprintf(detail, sizeof detail, "%s: %s -> %s", type, before[0] ? before : "none", after[0] ? after : "none");
-    const struct audit_event event = {.action = "config.change",
-                                      .actor = "system",
-                                      .org = org,
-                                      .object = id,
-                                      .outcome = "ok",
-                                      .detail = detail,
-                                      .request_id = "",
-                                      .sync = true};
-    audit_add(api->audit, &event, NULL, NULL);
+    api_audit_system(api, "config.change", org, id, detail);
     if (api->pool)
         pool_retire(api->pool, org);
     if (api->executor && str_eq(type, "local"))
         executor_retire(api->executor, org, after);
 }
 
-static int open_sets_dir(struct api *api, const char *state_dir, struct brig_err *err)
+/* A directory of the service, made where it is not there yet. */
+static int open_dir(const char *state_dir, const char *name, char path[4096], int *ret_fd, struct brig_err *err)
 {
-    const char *given = getenv(SETS_DIR_ENV);
-    char path[4096];
-
-    if (given ? str_copy(path, sizeof path, given) < 0
-              : str_format(path, sizeof path, "%s/service/sets", state_dir) < 0)
-        return err_usage(err, "%s: too long", given ? given : state_dir);
-    if (!given && mkdir(path, 0700) < 0 && errno != EEXIST)
-        return err_host(err, "%s", path);
-    api->sets_dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (api->sets_dir_fd < 0)
-        return err_host(err, "%s", path);
-    api->sets_path = mem_strdup(path);
-    return api->sets_path ? 0 : err_nomem(err);
-}
-
-/* Where files that runs leave are kept. */
-static int open_artifacts(struct api *api, const char *state_dir, struct brig_err *err)
-{
-    char path[4096];
-
-    if (str_format(path, sizeof path, "%s/service/artifacts", state_dir) < 0)
+    if (str_format(path, 4096, "%s/service/%s", state_dir, name) < 0)
         return err_usage(err, "%s: too long", state_dir);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return err_host(err, "%s", path);
-    api->artifacts_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    return api->artifacts_fd < 0 ? err_host(err, "%s", path) : 0;
+    *ret_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return *ret_fd < 0 ? err_host(err, "%s", path) : 0;
+}
+
+/* Where dependency sets are, and the files that runs leave. */
+static int open_dirs(struct api *api, const char *state_dir, struct brig_err *err)
+{
+    const char *given = getenv(SETS_DIR_ENV);
+    char path[4096];
+    int r = open_dir(state_dir, "artifacts", path, &api->artifacts_fd, err);
+
+    if (r == 0 && !given)
+        r = open_dir(state_dir, "sets", path, &api->sets_dir_fd, err);
+    if (r < 0)
+        return r;
+    if (given) {
+        api->sets_dir_fd = open(given, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (api->sets_dir_fd < 0)
+            return err_host(err, "%s", given);
+    }
+    api->sets_path = mem_strdup(given ? given : path);
+    return api->sets_path ? 0 : err_nomem(err);
 }
 
 int api_tools_open(struct api *api, const struct keyring *ring, const char *state_dir, struct brig_err *err)
@@ -94,9 +87,7 @@ int api_tools_open(struct api *api, const struct keyring *ring, const char *stat
         r = rates_create(&api->rates, err);
     if (r == 0)
         r = approvals_create(api->loop, &api->approvals, err);
-    if (r == 0)
-        r = open_artifacts(api, state_dir, err);
-    return r == 0 ? open_sets_dir(api, state_dir, err) : r;
+    return r == 0 ? open_dirs(api, state_dir, err) : r;
 }
 
 static int start_webhook(struct api *api, struct brig_err *err)
@@ -205,28 +196,19 @@ void api_tools_configure(struct api *api, const struct config *config)
 
 void api_tools_stop(struct api *api)
 {
-    if (api->executor)
-        executor_destroy(take_ptr(&api->executor));
-    if (api->pool)
-        pool_destroy(take_ptr(&api->pool));
-    if (api->sets)
-        sets_destroy(take_ptr(&api->sets));
-    if (api->webhook)
-        webhook_destroy(take_ptr(&api->webhook));
-    if (api->approvals)
-        approvals_destroy(take_ptr(&api->approvals));
-    if (api->rates)
-        rates_destroy(take_ptr(&api->rates));
+    executor_destroy(take_ptr(&api->executor));
+    pool_destroy(take_ptr(&api->pool));
+    sets_destroy(take_ptr(&api->sets));
+    webhook_destroy(take_ptr(&api->webhook));
+    approvals_destroy(take_ptr(&api->approvals));
+    rates_destroy(take_ptr(&api->rates));
 }
 
 void api_tools_close(struct api *api)
 {
-    if (api->agents)
-        agents_destroy(take_ptr(&api->agents));
-    if (api->configs)
-        configs_destroy(take_ptr(&api->configs));
-    if (api->registry)
-        registry_destroy(take_ptr(&api->registry));
+    agents_destroy(take_ptr(&api->agents));
+    configs_destroy(take_ptr(&api->configs));
+    registry_destroy(take_ptr(&api->registry));
     base_close_fd(&api->sets_dir_fd);
     base_close_fd(&api->artifacts_fd);
     mem_free(api->sets_path);

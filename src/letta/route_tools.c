@@ -239,12 +239,12 @@ static void on_schema(void *ctx, const char *json, size_t len, const struct brig
 
 static bool begin(struct request *rq, bool update, struct write **ret)
 {
-    struct write *write = mem_zalloc(sizeof *write);
     const char *project = http_field(exchange_head(rq->x), "X-Project-Id"),
                *modal = http_field(exchange_head(rq->x), "X-Experimental-Modal-Sandbox");
+    struct write *write = request_alloc(rq, sizeof *write);
 
     if (!write)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory"), false;
+        return false;
     write->rq = rq;
     write->update = update;
     write->modal = modal && str_eq(modal, "true");

@@ -89,10 +89,9 @@ static void done(struct job *job)
 }
 
 /* As the log writes it: 2024-02-29T12:00:00.123456789Z. */
-static bool read_time(struct request *rq, char out[48])
+static bool read_time(const char *after, char out[48])
 {
     static const char shape[] = "0000-00-00T00:00:00.000000000Z";
-    const char *after = request_query(rq, "after");
     bool ok = after && strlen(after) == sizeof shape - 1;
 
     for (size_t i = 0; ok && shape[i]; i++)
@@ -104,28 +103,29 @@ static bool read_time(struct request *rq, char out[48])
 
 void route_audit(struct request *rq)
 {
-    struct reading_log *reading = mem_zalloc(sizeof *reading);
+    const char *text = request_query(rq, "after");
+    char after_time[48] = "";
+    const bool by_time = read_time(text, after_time);
+    uint64_t after = 0, limit = 1000;
 
+    if (!by_time && !rq->caller.socket && text && !str_eq(text, "0"))
+        return request_refuse(rq, BRIG_E_USAGE,
+                              "after: must be the time of a line, such as 2024-02-29T12:00:00.000000000Z");
+    if ((!by_time && !request_query_u64(rq, "after", 0, UINT64_MAX - 1, &after)) ||
+        !request_query_u64(rq, "limit", 1, 100000, &limit))
+        return;
+    struct reading_log *reading = request_alloc(rq, sizeof *reading);
     if (!reading)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
     *reading = (struct reading_log){.job = {work, done, NULL},
                                     .rq = rq,
                                     .dir_fd = rq->api->audit_dir_fd,
-                                    .limit = 1000,
+                                    .after = after,
+                                    .limit = limit,
                                     .out = BUF_INIT(64u << 20)};
+    str_assign(reading->after_time, after_time);
     if (!rq->caller.socket)
-        memcpy(reading->org_id, rq->caller.org_id, sizeof reading->org_id);
-    const bool by_time = read_time(rq, reading->after_time);
-    if (!by_time && !rq->caller.socket && request_query(rq, "after") && !str_eq(request_query(rq, "after"), "0")) {
-        request_refuse(rq, BRIG_E_USAGE, "after: must be the time of a line, such as 2024-02-29T12:00:00.000000000Z");
-        mem_free(reading);
-        return;
-    }
-    if ((!by_time && !request_query_u64(rq, "after", 0, UINT64_MAX - 1, &reading->after)) ||
-        !request_query_u64(rq, "limit", 1, 100000, &reading->limit)) {
-        mem_free(reading);
-        return;
-    }
+        str_assign(reading->org_id, rq->caller.org_id);
     uint64_t owner = rq->caller.socket ? 0 : str_hash(rq->caller.org_id, NULL) + UINT64_C(1);
     if (workers_add_for(rq->api->workers, owner, &reading->job) == 0)
         return;

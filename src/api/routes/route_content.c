@@ -140,17 +140,6 @@ static void read_range(struct download *down, const char *text)
     down->length = *second ? to - from + 1 : UINT64_MAX;
 }
 
-static struct download *download_create(struct request *rq)
-{
-    struct download *down = mem_zalloc(sizeof *down);
-
-    if (!down)
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-    else
-        *down = (struct download){.rq = rq, .length = UINT64_MAX};
-    return down;
-}
-
 static void download_start(struct download *down, enum svc_type type, const struct svc_cursor *out,
                            const uint8_t *start)
 {
@@ -158,10 +147,8 @@ static void download_start(struct download *down, enum svc_type type, const stru
     const struct call_events events = {
         .event = down->tar ? NULL : download_event, .data = download_data, .reply = download_reply, .ctx = down};
 
-    if (!files_call(rq, type, out, start, &events, &down->call)) {
-        mem_free(down);
-        return;
-    }
+    if (!files_call(rq, type, out, start, &events, &down->call))
+        return mem_free(down);
     rq->state = down;
     rq->left = download_left;
     request_audit(rq, "file.read", sbox_id(rq->sbox), "ok", request_query(rq, "path"));
@@ -169,18 +156,15 @@ static void download_start(struct download *down, enum svc_type type, const stru
 
 void route_file_get(struct request *rq)
 {
-    struct download *down = download_create(rq);
     uint8_t buffer[FILE_OPEN_MAX];
     struct svc_cursor out = CURSOR(buffer);
+    struct download *down = files_put_path(rq, &out, 0) ? request_alloc(rq, sizeof *down) : NULL;
 
     if (!down)
         return;
-    down->head_only = strcmp(exchange_head(rq->x)->method, "HEAD") == 0;
+    *down = (struct download){
+        .rq = rq, .length = UINT64_MAX, .head_only = strcmp(exchange_head(rq->x)->method, "HEAD") == 0};
     read_range(down, http_field(exchange_head(rq->x), "Range"));
-    if (!files_put_path(rq, &out, 0)) {
-        mem_free(down);
-        return;
-    }
     svc_put_u64(&out, down->from);
     svc_put_u64(&out, down->length == UINT64_MAX ? 0 : down->length);
     download_start(down, SVC_FILE_READ, &out, buffer);
@@ -188,17 +172,14 @@ void route_file_get(struct request *rq)
 
 void route_tar_get(struct request *rq)
 {
-    struct download *down = download_create(rq);
     uint8_t buffer[FILE_OPEN_MAX];
     struct svc_cursor out = CURSOR(buffer);
+    struct download *down = files_put_path(rq, &out, 0) ? request_alloc(rq, sizeof *down) : NULL;
 
     if (!down)
         return;
-    down->tar = true;
-    if (files_put_path(rq, &out, 0))
-        download_start(down, SVC_FILE_TAR_GET, &out, buffer);
-    else
-        mem_free(down);
+    *down = (struct download){.rq = rq, .length = UINT64_MAX, .tar = true};
+    download_start(down, SVC_FILE_TAR_GET, &out, buffer);
 }
 
 /* ---- into the sandbox ------------------------------------------------------------------------------------ */
@@ -357,21 +338,29 @@ static void upload_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, cons
     request_fail(rq, &err);
 }
 
-static void upload_start(struct upload *up, enum svc_type type, const struct svc_cursor *out, const uint8_t *start)
+/* Takes gunzip over; NULL: the body is not compressed. */
+static void upload_start(struct request *rq, enum svc_type type, const struct svc_cursor *out, const uint8_t *start,
+                         struct gunzip *gunzip)
 {
-    struct request *rq = up->rq;
+    const uint64_t max = config_get(rq->api->config)->max_body;
+    struct upload *up = request_alloc(rq, sizeof *up);
     uint64_t length = 0;
+    struct brig_err err;
+
+    if (!up)
+        return gunzip_destroy(gunzip);
+    *up = (struct upload){.rq = rq,
+                          .gunzip = gunzip,
+                          .waiting = BUF_INIT(GUNZIP_PIECE_MAX),
+                          .left = max ? max : UINT64_MAX,
+                          .tar = type == SVC_FILE_TAR_PUT};
     const struct call_events events = {
         .event = upload_event, .writable = upload_writable, .reply = upload_reply, .ctx = up};
     const struct body_events body = {upload_data, upload_end, up};
-    struct brig_err err;
-
-    up->left = config_get(rq->api->config)->max_body ? config_get(rq->api->config)->max_body : UINT64_MAX;
     if (exchange_body_known(rq->x, &length) && length > up->left) {
         upload_free(up);
-        request_refuse(rq, BRIG_E_TOO_LARGE, "the body has %llu bytes; server.max_body allows %llu",
-                       (unsigned long long)length, (unsigned long long)config_get(rq->api->config)->max_body);
-        return;
+        return request_refuse(rq, BRIG_E_TOO_LARGE, "the body has %llu bytes; server.max_body allows %llu",
+                              (unsigned long long)length, (unsigned long long)max);
     }
     if (!files_call(rq, type, out, start, &events, &up->call))
         return upload_free(up);
@@ -416,61 +405,39 @@ static bool read_how(struct request *rq, struct svc_file_write *how)
     return true;
 }
 
-static struct upload *upload_create(struct request *rq)
-{
-    struct upload *up = mem_zalloc(sizeof *up);
-
-    if (!up)
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-    else
-        *up = (struct upload){.rq = rq, .waiting = BUF_INIT(GUNZIP_PIECE_MAX)};
-    return up;
-}
-
 void route_file_put(struct request *rq)
 {
-    struct upload *up = upload_create(rq);
     struct svc_file_write how = {0};
     uint8_t buffer[FILE_OPEN_MAX];
     struct svc_cursor out = CURSOR(buffer);
 
-    if (!up)
-        return;
     if (!read_how(rq, &how) || !files_put_path(rq, &out, 0))
-        return upload_free(up);
+        return;
     svc_put_u32(&out, how.flags);
     svc_put_u32(&out, how.mode);
     svc_put_u64(&out, how.offset);
-    upload_start(up, SVC_FILE_WRITE, &out, buffer);
+    upload_start(rq, SVC_FILE_WRITE, &out, buffer, NULL);
 }
 
 void route_tar_put(struct request *rq)
 {
-    struct upload *up = upload_create(rq);
     const char *type = http_field(exchange_head(rq->x), "Content-Type");
     bool gzip = type && (str_eq(type, "application/gzip") || str_eq(type, "application/x-gzip"));
     uint64_t bytes = TAR_BYTES, members = TAR_MEMBERS;
     uint8_t buffer[FILE_OPEN_MAX];
     struct svc_cursor out = CURSOR(buffer);
+    struct gunzip *gunzip = NULL;
     struct brig_err err;
 
-    if (!up)
-        return;
-    up->tar = true;
-    if (type && !gzip && !str_eq(type, "application/x-tar") && !str_eq(type, "application/octet-stream")) {
-        upload_free(up);
-        request_refuse(rq, BRIG_E_USAGE, "Content-Type %.64s: must be application/x-tar or application/gzip", type);
-        return;
-    }
+    if (type && !gzip && !str_eq(type, "application/x-tar") && !str_eq(type, "application/octet-stream"))
+        return request_refuse(rq, BRIG_E_USAGE, "Content-Type %.64s: must be application/x-tar or application/gzip",
+                              type);
     if (!request_query_u64(rq, "max_bytes", 1, UINT64_MAX - 1, &bytes) ||
         !request_query_u64(rq, "max_members", 1, TAR_MEMBERS, &members) || !files_put_path(rq, &out, 0))
-        return upload_free(up);
-    if (gzip && gunzip_create(&up->gunzip, &err) < 0) {
-        upload_free(up);
-        request_fail(rq, &err);
         return;
-    }
+    if (gzip && gunzip_create(&gunzip, &err) < 0)
+        return request_fail(rq, &err);
     svc_put_u64(&out, bytes);
     svc_put_u64(&out, members);
-    upload_start(up, SVC_FILE_TAR_PUT, &out, buffer);
+    upload_start(rq, SVC_FILE_TAR_PUT, &out, buffer, gunzip);
 }

@@ -237,20 +237,20 @@ static void listing_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, con
 
 void route_file_list(struct request *rq)
 {
-    struct listing *listing = mem_zalloc(sizeof *listing);
-    const struct call_events events = {.event = listing_event, .reply = listing_reply, .ctx = listing};
     uint8_t buffer[FILE_OPEN_MAX];
     struct svc_cursor out = CURSOR(buffer);
     uint64_t depth = 1, limit = 10000;
 
-    if (!listing)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-    *listing = (struct listing){.rq = rq, .piece = BUF_INIT(64u << 10)};
     if (!request_query_u64(rq, "depth", 1, 1000, &depth) || !request_query_u64(rq, "limit", 1, LIST_MAX, &limit) ||
         !files_put_path(rq, &out, 0))
-        return listing_free(listing);
+        return;
     svc_put_u32(&out, (uint32_t)depth);
     svc_put_u32(&out, (uint32_t)limit);
+    struct listing *listing = request_alloc(rq, sizeof *listing);
+    if (!listing)
+        return;
+    *listing = (struct listing){.rq = rq, .piece = BUF_INIT(64u << 10)};
+    const struct call_events events = {.event = listing_event, .reply = listing_reply, .ctx = listing};
     if (!files_call(rq, SVC_FILE_LIST, &out, buffer, &events, &listing->call))
         return listing_free(listing);
     rq->state = listing;
@@ -354,24 +354,20 @@ static void watching_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, co
 
 void route_file_watch(struct request *rq)
 {
-    struct watching *watching = mem_zalloc(sizeof *watching);
-    const struct call_events events = {.event = watching_event, .reply = watching_reply, .ctx = watching};
     uint8_t buffer[FILE_OPEN_MAX];
     struct svc_cursor out = CURSOR(buffer);
     bool recursive = false;
 
-    if (!watching)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-    *watching = (struct watching){.rq = rq, .piece = BUF_INIT(64u << 10)};
-    if (!request_query_bool(rq, "recursive", &recursive) || !files_put_path(rq, &out, 0)) {
-        mem_free(watching);
+    if (!request_query_bool(rq, "recursive", &recursive) || !files_put_path(rq, &out, 0))
         return;
-    }
     svc_put_u32(&out, recursive);
-    if (!files_call(rq, SVC_FILE_WATCH, &out, buffer, &events, &watching->call)) {
-        mem_free(watching);
+    struct watching *watching = request_alloc(rq, sizeof *watching);
+    if (!watching)
         return;
-    }
+    *watching = (struct watching){.rq = rq, .piece = BUF_INIT(64u << 10)};
+    const struct call_events events = {.event = watching_event, .reply = watching_reply, .ctx = watching};
+    if (!files_call(rq, SVC_FILE_WATCH, &out, buffer, &events, &watching->call))
+        return mem_free(watching);
     rq->state = watching;
     rq->left = watching_left;
 }

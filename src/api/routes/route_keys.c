@@ -143,9 +143,9 @@ void route_key_create(struct request *rq)
     const char *org = read_key_org(rq);
     if (!org || !read_key_expiry(rq, &key) || !read_key_rights(rq, &doc))
         return;
-    struct new_key *made = mem_zalloc(sizeof *made);
+    struct new_key *made = request_alloc(rq, sizeof *made);
     if (!made)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
     made->rq = rq;
     if (key_create(rq->api->accounts, org, &key, doc.data, config_get(rq->api->config)->org_max_keys, made->text,
                    on_key_stored, made, &err) < 0) {

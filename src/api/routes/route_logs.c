@@ -97,10 +97,10 @@ static void next(struct logs *logs, struct process *process)
 
 void route_sandbox_logs(struct request *rq)
 {
-    struct logs *logs = mem_zalloc(sizeof *logs);
+    struct logs *logs = request_alloc(rq, sizeof *logs);
 
     if (!logs)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
     *logs = (struct logs){.rq = rq, .piece = BUF_INIT(1u << 20)};
     rq->state = logs;
     rq->left = logs_left;

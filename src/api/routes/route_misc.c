@@ -122,18 +122,15 @@ static void on_event(void *ctx, const char *org_id, uint64_t seq, const char *js
 void route_events(struct request *rq)
 {
     const char *last = http_field(exchange_head(rq->x), "Last-Event-ID");
-    struct watcher *watcher = mem_zalloc(sizeof *watcher);
-    uint64_t since = UINT64_MAX;
-    uint64_t from = 0;
+    uint64_t since = UINT64_MAX, from = 0;
 
-    if (!watcher)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-    if (!request_query_u64(rq, "since", 0, UINT64_MAX - 1, &since)) {
-        mem_free(watcher);
+    if (!request_query_u64(rq, "since", 0, UINT64_MAX - 1, &since))
         return;
-    }
     if (last && api_number(last, '\0', &from))
         since = from;
+    struct watcher *watcher = request_alloc(rq, sizeof *watcher);
+    if (!watcher)
+        return;
     *watcher = (struct watcher){.rq = rq, .listener = {.event = on_event, .ctx = watcher}};
     rq->state = watcher;
     rq->left = events_left;

@@ -205,10 +205,10 @@ static void on_sandbox_ended(void *ctx, struct sbox *sbox UNUSED)
 
 static struct reader *reader_create(struct request *rq, enum form form)
 {
-    struct reader *reader = mem_zalloc(sizeof *reader);
+    struct reader *reader = request_alloc(rq, sizeof *reader);
 
     if (!reader)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory"), NULL;
+        return NULL;
     *reader = (struct reader){.rq = rq,
                               .x = rq->x,
                               .form = form,

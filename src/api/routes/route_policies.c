@@ -136,10 +136,10 @@ static void on_deleted(void *ctx, const struct object *was UNUSED, const struct 
 
 static struct change *new_change(struct request *rq)
 {
-    struct change *change = mem_zalloc(sizeof *change);
+    struct change *change = request_alloc(rq, sizeof *change);
 
     if (!change)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory"), NULL;
+        return NULL;
     change->rq = rq;
     if (str_copy(change->name, sizeof change->name, rq->arg[0]) < 0) {
         mem_free(change);

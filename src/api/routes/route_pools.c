@@ -124,11 +124,11 @@ static void on_rotated(void *ctx, uint64_t resealed, const struct brig_err *fail
 /* This seals for all organisations: the keys are the service's, and the answer counts what all of them have. */
 void route_secret_rotate(struct request *rq)
 {
-    struct rotating *rotating = mem_zalloc(sizeof *rotating);
+    struct rotating *rotating = request_alloc(rq, sizeof *rotating);
     struct brig_err err = {0};
 
     if (!rotating)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
     rotating->rq = rq;
     if (rotate_step(rotating, &err) < 0) {
         mem_free(rotating);

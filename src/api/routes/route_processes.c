@@ -292,16 +292,14 @@ static void on_input_ended(void *ctx, int errnum)
 
 void route_process_stdin(struct request *rq)
 {
-    struct feeding *feeding = mem_zalloc(sizeof *feeding);
     struct brig_err err;
     bool eof = false;
 
-    if (!feeding)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-    if (!request_query_bool(rq, "eof", &eof)) {
-        mem_free(feeding);
+    if (!request_query_bool(rq, "eof", &eof))
         return;
-    }
+    struct feeding *feeding = request_alloc(rq, sizeof *feeding);
+    if (!feeding)
+        return;
     *feeding = (struct feeding){.rq = rq, .eof = eof, .waiting = BUF_INIT(PIECE_MAX)};
     const struct input_events events = {on_writable, on_input_ended, feeding};
     const struct body_events body = {on_piece, on_body_end, feeding};

@@ -161,10 +161,10 @@ static void on_settled(void *ctx, const struct brig_err *failed UNUSED)
 
 void runs_find(struct request *rq, receipt_fn *found)
 {
-    struct looking *looking = mem_zalloc(sizeof *looking);
+    struct looking *looking = request_alloc(rq, sizeof *looking);
 
     if (!looking)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
     looking->rq = rq;
     looking->found = found;
     if (store_settle(rq->api->store, on_settled, looking, NULL) < 0)
@@ -410,12 +410,10 @@ static int begin(struct oneshot *shot, const struct json_value *json, struct bri
 
 static struct oneshot *oneshot_create(struct request *rq)
 {
-    struct oneshot *shot = mem_zalloc(sizeof *shot);
+    struct oneshot *shot = request_alloc(rq, sizeof *shot);
 
     if (shot)
         *shot = (struct oneshot){.api = rq->api, .caller = rq->caller};
-    else
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     return shot;
 }
 
@@ -435,11 +433,11 @@ static void request_left(struct request *rq)
 
 void route_runs_create(struct request *rq)
 {
-    struct oneshot *shot = rq->api->draining ? NULL : oneshot_create(rq);
     struct brig_err err;
 
     if (rq->api->draining)
-        request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
+        return request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
+    struct oneshot *shot = oneshot_create(rq);
     if (!shot)
         return;
     shot->rq = rq;

@@ -293,11 +293,11 @@ static void on_stopped(void *ctx, struct sbox *sbox UNUSED, const struct brig_er
 
 void route_sandbox_stop(struct request *rq)
 {
-    struct stopping *stopping = mem_zalloc(sizeof *stopping);
+    struct stopping *stopping = request_alloc(rq, sizeof *stopping);
     struct brig_err err;
 
     if (!stopping)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
     stopping->rq = rq;
     if (str_copy(stopping->id, sizeof stopping->id, sbox_id(rq->sbox)) < 0 ||
         str_copy(stopping->org_id, sizeof stopping->org_id, sbox_org(rq->sbox)) < 0) {

@@ -73,12 +73,12 @@ static void on_secret(void *ctx, const struct object *agent, const struct brig_e
 static void write_secret(struct request *rq, const struct object *agent, const char *key,
                          const struct agent_secret *secret)
 {
-    struct secret_writing *writing = mem_zalloc(sizeof *writing);
+    struct secret_writing *writing = request_alloc(rq, sizeof *writing);
     char user[API_AUTHOR];
     struct brig_err err = {0};
 
     if (!writing)
-        return request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
     *writing = (struct secret_writing){.rq = rq, .remove = !secret};
     snprintf(writing->key, sizeof writing->key, "%.256s", key);
     if (str_copy(writing->agent, sizeof writing->agent, agent->id) < 0)

@@ -23,19 +23,19 @@ static const struct flag_table add_table = {.usage = "brig agent add [--state FI
                                             .purpose =
                                                 "Makes an agent. Its variables are set with `brig env set --agent`.",
                                             FLAGS(add_flags)};
-static const struct flag_table show_table = {.usage = "brig agent show ID",
-                                             .purpose = "Prints an agent, without values of its variables.",
-                                             .flags = NULL,
-                                             .n_flags = 0};
+static const struct flag_table show_table = {
+    .usage = "brig agent show ID",
+    .purpose = "Prints an agent, without values of its variables.",
+};
 static const struct removal removal = {
     .words = {"brig agent rm [-q] ID...", "Removes agents.", FLAGS(listing_rm)},
     .word = "agent",
     .path = "/v1/agents/%s",
 };
-static const struct flag_table attach_table = {.usage = "brig agent attach|detach AGENT-ID TOOL",
-                                               .purpose = "Gives an agent a tool (its name or id), or takes it away.",
-                                               .flags = NULL,
-                                               .n_flags = 0};
+static const struct flag_table attach_table = {
+    .usage = "brig agent attach|detach AGENT-ID TOOL",
+    .purpose = "Gives an agent a tool (its name or id), or takes it away.",
+};
 
 static bool make_agent(const char *name, const struct agent_options *options, struct buf *body)
 {

@@ -19,12 +19,13 @@ static const struct flag ls_flags[] = {
 static const struct flag_table ls_table = {
     .usage = "brig receipt ls [flags]", .purpose = "Lists runs, newest first.", FLAGS(ls_flags)};
 static const struct flag_table show_table = {
-    .usage = "brig receipt show RUN-ID", .purpose = "Prints a receipt (docs/RECEIPT.md).", .flags = NULL, .n_flags = 0};
-static const struct flag_table files_table = {.usage = "brig receipt files RUN-ID > FILE.tar",
-                                              .purpose =
-                                                  "Writes what a run left under /workspace/out, as a tar, to stdout.",
-                                              .flags = NULL,
-                                              .n_flags = 0};
+    .usage = "brig receipt show RUN-ID",
+    .purpose = "Prints a receipt (docs/RECEIPT.md).",
+};
+static const struct flag_table files_table = {
+    .usage = "brig receipt files RUN-ID > FILE.tar",
+    .purpose = "Writes what a run left under /workspace/out, as a tar, to stdout.",
+};
 
 static const struct listing runs = {
     .member = "runs",

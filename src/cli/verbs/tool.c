@@ -52,8 +52,7 @@ static const struct flag_table rm_table = {
 static const struct flag_table schema_table = {
     .usage = "brig tool schema FILE",
     .purpose = "Prints the JSON Schema of a Python function, as registering it would find it.",
-    .flags = NULL,
-    .n_flags = 0};
+};
 
 /* ---- words ---------------------------------------------------------------------------------------------- */
 
