@@ -4,20 +4,24 @@
 
 size_t base64_encode(const void *data, size_t len, const char last[2], bool pad, char *out)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    char letters[65] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     const uint8_t *in = data;
     char *at = out;
 
-    for (; len > 0; in += 3) {
-        size_t n = len < 3 ? len : 3;
-        uint32_t bits = (uint32_t)in[0] << 16 | (n > 1 ? (uint32_t)in[1] << 8 : 0) | (n > 2 ? in[2] : 0);
-        for (size_t k = 0; k <= n; k++) {
-            uint32_t value = bits >> (18 - 6 * k) & 63;
-            *at++ = value < 62 ? letters[value] : last[value - 62];
-        }
-        for (size_t k = n; pad && k < 3; k++)
+    memcpy(letters + 62, last, 2);
+    for (; len >= 3; len -= 3, in += 3) {
+        uint32_t bits = (uint32_t)in[0] << 16 | (uint32_t)in[1] << 8 | in[2];
+        *at++ = letters[bits >> 18];
+        *at++ = letters[bits >> 12 & 63];
+        *at++ = letters[bits >> 6 & 63];
+        *at++ = letters[bits & 63];
+    }
+    if (len > 0) {
+        uint32_t bits = (uint32_t)in[0] << 16 | (len == 2 ? (uint32_t)in[1] << 8 : 0);
+        for (size_t k = 0; k <= len; k++)
+            *at++ = letters[bits >> (18 - 6 * k) & 63];
+        for (size_t k = len; pad && k < 3; k++)
             *at++ = '=';
-        len -= n;
     }
     return (size_t)(at - out);
 }

@@ -143,6 +143,12 @@ int environment_add(struct environment *env, enum env_layer layer, const char *n
     return 0;
 }
 
+int environment_add_text(struct environment *env, enum env_layer layer, const char *name, const char *text,
+                         struct brig_err *err)
+{
+    return text && text[0] ? environment_add(env, layer, name, text, strlen(text), false, err) : 0;
+}
+
 int environment_add_json(struct environment *env, enum env_layer layer, const struct json_value *object,
                          struct brig_err *err)
 {

@@ -33,6 +33,9 @@ int environment_add_base(struct environment *env, bool pass_tool_env, struct bri
  */
 int environment_add(struct environment *env, enum env_layer layer, const char *name, const char *value, size_t len,
                     bool secret, struct brig_err *err) MUST_CHECK;
+/* The same for a text that is no secret; NULL and "" add nothing. */
+int environment_add_text(struct environment *env, enum env_layer layer, const char *name, const char *text,
+                         struct brig_err *err) MUST_CHECK;
 /* Adds an object of strings (env_vars of a call). null members are dropped; other types are BRIG_E_USAGE. */
 int environment_add_json(struct environment *env, enum env_layer layer, const struct json_value *object,
                          struct brig_err *err) MUST_CHECK;

@@ -11,11 +11,6 @@
 #include "records/secrets.h"
 #include "run/run_priv.h"
 
-static int add_text(struct run *run, enum env_layer layer, const char *name, const char *value, struct brig_err *err)
-{
-    return value && value[0] ? environment_add(run->env, layer, name, value, strlen(value), false, err) : 0;
-}
-
 int environment_begin(struct run *run, struct brig_err *err)
 {
     if (environment_create(run->arena, &run->env) < 0)
@@ -24,14 +19,14 @@ int environment_begin(struct run *run, struct brig_err *err)
     if (r == 0)
         r = environment_add_json(run->env, ENV_RUNTIME, run->ask->env_vars, err);
     if (r == 0)
-        r = add_text(run, ENV_WEBHOOK, "PROJECT_ID", run->project, err);
+        r = environment_add_text(run->env, ENV_WEBHOOK, "PROJECT_ID", run->project, err);
     if (r == 0)
-        r = add_text(run, ENV_FORCED, "LETTA_AGENT_ID", run->agent_id, err);
+        r = environment_add_text(run->env, ENV_FORCED, "LETTA_AGENT_ID", run->agent_id, err);
     if (r == 0)
-        r = add_text(run, ENV_FORCED, "LETTA_PROJECT_ID", run->project, err);
+        r = environment_add_text(run->env, ENV_FORCED, "LETTA_PROJECT_ID", run->project, err);
     if (r == 0)
-        r = add_text(run, ENV_FORCED, "LETTA_TOOL_ID", run->tool.id, err);
-    return r == 0 ? add_text(run, ENV_FORCED, "BRIG_RUN_ID", run->id, err) : r;
+        r = environment_add_text(run->env, ENV_FORCED, "LETTA_TOOL_ID", run->tool.id, err);
+    return r == 0 ? environment_add_text(run->env, ENV_FORCED, "BRIG_RUN_ID", run->id, err) : r;
 }
 
 static int add_variables(struct run *run, struct brig_err *err)

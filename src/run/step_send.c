@@ -14,23 +14,18 @@
 
 static int add_set(struct run *run, struct brig_err *err)
 {
-    char path[512];
-    int r = 0;
+    const struct set *set = run->set;
+    char path[512] = "";
 
-    if (!run->set)
+    if (!set)
         return 0;
-    if (run->set->venv) {
-        r = str_format(path, sizeof path, "%s/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                       run->set->venv);
-        if (r >= 0)
-            r = environment_add(run->env, ENV_BASE, "PATH", path, strlen(path), false, err);
-        if (r >= 0)
-            r = environment_add(run->env, ENV_BASE, "VIRTUAL_ENV", run->set->venv, strlen(run->set->venv), false, err);
-    }
-    if (r >= 0 && run->set->node_path)
-        r = environment_add(run->env, ENV_BASE, "NODE_PATH", run->set->node_path, strlen(run->set->node_path), false,
-                            err);
-    return r < 0 ? r : 0;
+    if (set->venv && str_format(path, sizeof path,
+                                "%s/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", set->venv) < 0)
+        return -ENAMETOOLONG;
+    int r = environment_add_text(run->env, ENV_BASE, "PATH", path, err);
+    if (r == 0)
+        r = environment_add_text(run->env, ENV_BASE, "VIRTUAL_ENV", set->venv, err);
+    return r == 0 ? environment_add_text(run->env, ENV_BASE, "NODE_PATH", set->node_path, err) : r;
 }
 
 /* Proxies, certificates, placeholders: what the sandbox's network needs programs to know. */
