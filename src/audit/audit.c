@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
 #include "audit/audit_priv.h"
 #include "base/clock.h"

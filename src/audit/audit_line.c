@@ -7,7 +7,6 @@
 #include <inttypes.h>
 
 #include "audit/audit_priv.h"
-#include "base/clock.h"
 #include "base/str.h"
 #include "codec/json/json.h"
 #include "codec/json/json_read.h"

@@ -18,7 +18,6 @@
 
 #include "audit/audit_priv.h"
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
 

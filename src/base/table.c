@@ -2,7 +2,6 @@
 /* table.c: the hash table of table.h. It has chains, and it doubles when there are as many things as places. */
 #include "base/table.h"
 
-#include <string.h>
 #include <sys/random.h>
 
 #include "base/mem.h"

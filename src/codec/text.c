@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/parse.h"
 #include "base/str.h"
 
 #define FRIENDLY_MAX 1000u

@@ -10,7 +10,6 @@
 
 #include "base/base64.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "crypto/crypto.h"
 #include "crypto/keyring.h"
 

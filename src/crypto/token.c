@@ -14,7 +14,6 @@
 #include <inttypes.h>
 
 #include "base/base64.h"
-#include "base/buf.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
 

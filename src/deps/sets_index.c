@@ -6,7 +6,6 @@
  */
 #include <string.h>
 
-#include "base/str.h"
 #include "deps/sets_priv.h"
 
 /* Takes name and password out of every URL of a list with blanks between. In place. */

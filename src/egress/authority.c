@@ -16,7 +16,6 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"

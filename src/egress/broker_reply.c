@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* broker_reply.c: scans and frames what comes back from an upstream; broker_flow.c has the other half. */
-#include "base/err.h"
 #include "base/str.h"
 #include "egress/broker_priv.h"
 

@@ -17,7 +17,6 @@
  * against honest echoes, not a proof.
  */
 #include "base/ascii.h"
-#include "base/mem.h"
 #include "base/utf8.h"
 #include "crypto/crypto.h"
 #include "egress/broker_priv.h"

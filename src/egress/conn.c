@@ -20,7 +20,6 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"

@@ -3,7 +3,6 @@
  * conn_broker.c: hands a connection over to the broker, and gives the slot what comes from there: bytes, decisions, the
  * end.
  */
-#include "base/err.h"
 #include "egress/egress_priv.h"
 
 bool conn_brokered(const struct conn *conn)

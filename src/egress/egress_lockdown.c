@@ -13,7 +13,6 @@
  *
  * A call that is not in the list fails with EPERM; a call that only an attacker would make kills the process.
  */
-#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/landlock.h>

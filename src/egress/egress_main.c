@@ -4,7 +4,6 @@
  * environment, no files. It locks itself down, says GATE_READY, and serves until the parent is gone. A control socket
  * that closes is not an end: brigd is being restarted, and the parent passes the next one.
  */
-#include <fcntl.h>
 #include <openssl/ssl.h>
 #include <signal.h>
 #include <sys/epoll.h>

@@ -7,7 +7,6 @@
 #include <strings.h>
 #include <sys/epoll.h>
 
-#include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "codec/socks.h"

@@ -6,8 +6,6 @@
  * which nothing is expected is not in the epoll set at all, because a closed connection is always "ready".
  */
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 

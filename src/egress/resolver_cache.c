@@ -6,7 +6,6 @@
  */
 #include "base/list.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "base/table.h"
 #include "egress/resolver_priv.h"
 

@@ -11,7 +11,6 @@
  */
 #include <sys/resource.h>
 
-#include "base/err.h"
 #include "base/mem.h"
 #include "base/share.h"
 #include "base/str.h"

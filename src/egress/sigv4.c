@@ -15,7 +15,6 @@
 
 #include "base/ascii.h"
 #include "base/str.h"
-#include "codec/http/http_chars.h"
 #include "crypto/crypto.h"
 #include "egress/broker_priv.h"
 

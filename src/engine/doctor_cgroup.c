@@ -10,7 +10,6 @@
 #include <sys/vfs.h>
 
 #include "base/fd.h"
-#include "base/mem.h"
 #include "base/str.h"
 #include "engine/engine_doctor.h"
 #include "host/cgroup.h"

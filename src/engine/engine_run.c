@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <fcntl.h>
 
 #include "base/clock.h"
@@ -19,7 +18,6 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "engine/engine.h"
-#include "receipt/receipt.h"
 
 static int send_to_spawner(struct brig_run *run, const void *msg, size_t len)
 {

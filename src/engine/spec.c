@@ -4,7 +4,6 @@
  * struct, and the strings in a sealed memfd. The program's environment is built from nothing here: the base below, then
  * the caller's variables; the later one wins.
  */
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -22,7 +22,6 @@
  * cidr of exactly that address names one. A deny of an IPv4 range also holds for IPv6 addresses that are translated to
  * it (NAT64, 6to4); otherwise there would be a way around the deny.
  */
-#include <inttypes.h>
 
 #include "base/str.h"
 #include "gate/policy.h"

@@ -18,7 +18,6 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "codec/wire/le.h"
 
 #define SLOT_BITS 10u
 #define SLOT_MASK ((1u << SLOT_BITS) - 1)

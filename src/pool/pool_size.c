@@ -10,7 +10,6 @@
  */
 #include <string.h>
 
-#include "base/mem.h"
 #include "pool/pool_priv.h"
 
 size_t group_target(const struct group *group)

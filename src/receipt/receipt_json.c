@@ -3,12 +3,9 @@
  * receipt_json.c: writes a receipt as JSON. All runs have one shape, also those of the service, which add their own
  * members. Fields may be added but are never renamed; an absent field does not apply.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "codec/json/json.h"

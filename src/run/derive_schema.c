@@ -4,7 +4,6 @@
  * child, because a parser can be attacked too. The result is remembered by the hash of the request: a client that
  * registers its tools at every start costs one child per change.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/list.h"

@@ -9,8 +9,6 @@
  *
  * The answer leads to the last two steps: step_result(), then step_receipt(), which tells the caller and frees the run.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/id.h"

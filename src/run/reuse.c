@@ -10,7 +10,6 @@
  * could have asked for. Its metadata is for people. It ends when the configuration changes (executor_retire()), or when
  * a run finds it with another fingerprint. Runs that come while it is being made wait for it.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/list.h"

@@ -5,8 +5,6 @@
  * are only there with `[audit] payloads`, without secrets, and cut.
  */
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "run/run_priv.h"
 

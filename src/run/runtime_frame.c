@@ -9,8 +9,6 @@
  */
 #include "run/runtime_frame.h"
 
-#include <string.h>
-
 #include "base/str.h"
 #include "crypto/crypto.h"
 #include "sandbox/manager.h"

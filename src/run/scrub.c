@@ -25,7 +25,6 @@
 #include <string.h>
 
 #include "base/ascii.h"
-#include "base/err.h"
 #include "base/mem.h"
 #include "crypto/crypto.h"
 #include "crypto/keyring.h"

@@ -7,7 +7,6 @@
  * The directory is only looked at: whether it is there and holds anything decides which pool a run comes from, so that
  * the common case, an empty one, shares one pool.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/dir.h"

@@ -12,7 +12,6 @@
  * way back in a run: place_failed().
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "run/run_priv.h"
 

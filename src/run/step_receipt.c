@@ -6,7 +6,6 @@
  * variables are in neither.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "receipt/receipt.h"
 #include "run/run_priv.h"

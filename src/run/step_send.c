@@ -4,7 +4,6 @@
  * a sandbox that lives on, or a provider of the narrow form. All take the same claim, and all answer with the same
  * done.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "codec/wire/le.h"

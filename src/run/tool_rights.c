@@ -7,7 +7,6 @@
 #include "run/tool_rights.h"
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "base/str.h"
 #include "records/secrets.h"
 #include "sandbox/spec.h"

@@ -6,8 +6,6 @@
  */
 #include <signal.h>
 
-#include "base/id.h"
-#include "codec/wire/guest_msg.h"
 #include "receipt/receipt.h"
 #include "sandbox/processes.h"
 

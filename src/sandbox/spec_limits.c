@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "base/parse.h"
 #include "base/utf8.h"
 #include "host/limits.h"
 #include "sandbox/private.h"

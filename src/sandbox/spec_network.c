@@ -4,7 +4,6 @@
  * look-up. When the sandbox is made, policies.c decides what a name or a policy means, and network.c whether a secret
  * may be used.
  */
-#include <strings.h>
 
 #include "gate/slot_spec.h"
 #include "sandbox/private.h"

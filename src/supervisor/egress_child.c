@@ -8,17 +8,12 @@
  * name. So nothing here is fatal: a failure is reported once, and tried again ever more slowly. The spawner holds the
  * sockets into sandboxes too, so a brig-egress that died is replaced with the same listeners.
  */
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/fd.h"
-#include "base/str.h"
 #include "supervisor/supervisor.h"
 
 #define LOOK_NS (5 * NS_PER_SEC)  /* between two looks at the host's files, and two pings */

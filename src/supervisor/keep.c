@@ -22,7 +22,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "base/mem.h"
 #include "base/str.h"
 #include "gate/gate_wire.h"
 #include "spawner/spawner_wire.h"

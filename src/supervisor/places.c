@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <pwd.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 

@@ -11,7 +11,6 @@
 #include "base/ascii.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "codec/http/http_chars.h"
 
 /* Decodes text (NUL-terminated) in place; its new length, or -1: a bad escape or an encoded NUL. */
 static ssize_t decode(char *text, bool plus_is_space)

@@ -2,8 +2,6 @@
 /* jsonschema_assert.c: the keywords that look at one value and nothing below it. */
 #include "codec/schema/jsonschema_priv.h"
 
-#include "base/err.h"
-
 #define QUOTE 60 /* bytes of a schema's own value in a message */
 
 static int quote(const struct json_value *value)

@@ -5,8 +5,6 @@
  */
 #include "codec/schema/jsonschema_priv.h"
 
-#include "base/err.h"
-
 static int unknown(struct check *check, const struct at *at, const char *name)
 {
     return check_fail(check, at->value, name, "is not a known argument");

@@ -9,7 +9,6 @@
 #include <stdarg.h>
 
 #include "base/err.h"
-#include "base/str.h"
 
 static bool is_plain(const char *key)
 {

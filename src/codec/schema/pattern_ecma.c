@@ -10,8 +10,6 @@
 #include "codec/schema/jsonschema_priv.h"
 
 #include "base/ascii.h"
-#include "base/err.h"
-#include "base/utf8.h"
 
 #define SPACES "\\x{feff}\\p{Xsp}" /* ECMA's \s: Unicode's spaces, and the byte order mark */
 

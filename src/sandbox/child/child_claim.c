@@ -7,7 +7,6 @@
  * loop. A refusal on the way (by the kernel or brig-egress) ends the child with host-error and started false: no user
  * code has begun, and another child may be tried.
  */
-#include "crypto/crypto.h"
 #include "sandbox/child/child_private.h"
 
 int child_claim_begin(struct child *child, const struct child_claim *claim, struct brig_err *err)

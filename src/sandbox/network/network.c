@@ -16,10 +16,8 @@
  *
  * A sandbox without network and secrets has no struct sbox_network and comes through here in one comparison.
  */
-#include <stdio.h>
 #include <sys/random.h>
 
-#include "base/fd.h"
 #include "crypto/crypto.h"
 #include "sandbox/private.h"
 

@@ -3,7 +3,6 @@
  * network_row.c: writes a sandbox's network into the store and reads it back: the slot's number, the policy in force (a
  * named one may have changed or been deleted since), and the placeholders, which programs inside have.
  */
-#include <stdio.h>
 
 #include "sandbox/private.h"
 

@@ -6,7 +6,6 @@
  * hosts.
  */
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/fd.h"
