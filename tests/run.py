@@ -359,7 +359,7 @@ def hostile_arguments(name, env, build, patterns):
     if name == "victim":
         return [*common, "--mode", "root", "--seconds", "1.5", "--attempts", "5"]
     return [*common, "--brig-test", env["BRIG_TEST_BUILD"], "--only", ",".join(patterns) or "*", "--repeat",
-            env.get("BRIG_TEST_REPEAT", "1")]
+            env.get("BRIG_TEST_REPEAT", "1"), *(["--whole"] if env.get("BRIG_TEST_REPEAT", "1") != "1" else [])]
 
 
 def read_lines(stream, too_quiet):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of hostile cases: groups F, P, R, I, C and S of the attack list. S04 and S05 need a daemon (served.py).
+"""The table of hostile cases: groups F, P, R, I, C and S of the attack list, and U: root inside. S04 and S05 need a
+daemon (served.py).
 
 A case is held when its run ends as `expect` says, the probe reports no BREACH, no canary shows up anywhere, the host is
 as it was, and nothing of brig is left. `off` names the layers that stop it: with all of them switched off (test build)
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 ALL_MODES = ("root", "rootless1", "rootless2")
 # The attacker is root inside, in a writable root: called by root, and by a plain user with subordinate ids.
 INSIDE_MODES = ("inside", "inside2")
+# In inside2 the programs are binds of the host's, which share locks and notifications, and no bind can be written.
+OWN_PROGRAMS = ALL_MODES + ("inside",)
 # What stands between a program and root's files and powers when the caller is root.
 IDS = ("user_ns", "uid_range", "caps")
 FILES = ("mount_ns", "landlock", *IDS)
@@ -46,7 +49,7 @@ class Case:
     env: dict = field(default_factory=dict)
     expect: dict = field(default_factory=dict)  # mode -> Expect; "*" is the default
     needs: tuple = ()              # features of the mode, else skipped
-    modes: tuple = ALL_MODES
+    modes: tuple = ALL_MODES + INSIDE_MODES
     scenario: str = ""             # a function of scenarios.py instead of the plain run
     off: tuple = None
     off_mode: str = "root"
@@ -88,7 +91,7 @@ FILESYSTEM = (
     Case("F16", "overlay-work-access", off=("mount_ns", "landlock")),
     Case("F16-root", "overlay-work-access, writable root", probe=("F16",), flags=("--writable-root",),
          off=("mount_ns", "landlock")),
-    Case("F18", "mountinfo-leak", off=("mount_ns", "landlock")),
+    Case("F18", "mountinfo-leak", modes=OWN_PROGRAMS, off=("mount_ns", "landlock")),
     Case("F19", "proc-sys-write", off=("proc", *FILES)),
     Case("F19-compat", "proc-sys-write, compat", probe=("F19",), off=("proc", *FILES), **COMPAT),
     Case("F21", "proc-kcore-kmsg", off=("proc", *FILES)),
@@ -100,21 +103,24 @@ FILESYSTEM = (
     Case("F27-compat", "mount-all, compat", probe=("F27",), off=("seccomp", "landlock", *IDS), **COMPAT),
     Case("F28", "remount-rw", off=("seccomp", "landlock", *IDS)),
     Case("F30", "pivot", off=("seccomp", "landlock", *IDS)),
-    Case("F31", "setuid-bin", off=("seccomp", "no_new_privs", "landlock")),
-    Case("F31-paranoid", "setuid-bin, paranoid", probe=("F31",), off=("seccomp", "no_new_privs", "landlock"),
-         **PARANOID),
-    Case("F31-suid", "setuid-bin from the host", probe=("F31",),
+    # With root inside set-id bits may be set; that they give nothing is U15.
+    Case("F31", "setuid-bin", modes=ALL_MODES, off=("seccomp", "no_new_privs", "landlock")),
+    Case("F31-paranoid", "setuid-bin, paranoid", probe=("F31",), modes=ALL_MODES,
+         off=("seccomp", "no_new_privs", "landlock"), **PARANOID),
+    Case("F31-suid", "setuid-bin from the host", probe=("F31",), modes=ALL_MODES,
          off=("seccomp", "no_new_privs", "mount_ns", "landlock", *IDS), off_mode="rootless1"),
     Case("F33", "xattr-security", flags=("--inodes", 4096), off=IDS),
-    Case("F34", "ro-base-write", off=("root_readonly", "landlock", *IDS)),
-    Case("F34-compat", "ro-base-write, compat", probe=("F34",), off=("root_readonly", "landlock", *IDS), **COMPAT),
+    # The root of those with root inside is writable; F34-private, U36 and U40 are about that.
+    Case("F34", "ro-base-write", modes=ALL_MODES, off=("root_readonly", "landlock", *IDS)),
+    Case("F34-compat", "ro-base-write, compat", probe=("F34",), modes=ALL_MODES,
+         off=("root_readonly", "landlock", *IDS), **COMPAT),
     Case("F34-private", "writable root stays private", scenario="private_root", why="one upper per sandbox, no layer"),
     Case("F36", "cross-sandbox-file", scenario="cross_file", off=("mount_ns", "landlock")),
     Case("F37", "unix-sock-path", off=("mount_ns", "landlock")),
     Case("F38", "abstract-socket", off=("net_ns", "landlock")),
     Case("N03", "host-loopback, no gate", off=("net_ns", "landlock")),
-    Case("F39", "inotify-host", scenario="inotify_host", off=("mount_ns", "landlock")),
-    Case("F40", "flock-covert", scenario="flock_covert", off=("mount_ns", "landlock", "seccomp")),
+    Case("F39", "inotify-host", modes=OWN_PROGRAMS, scenario="inotify_host", off=("mount_ns", "landlock")),
+    Case("F40", "flock-covert", modes=OWN_PROGRAMS, scenario="flock_covert", off=("mount_ns", "landlock", "seccomp")),
     Case("F42", "weird-names", why=KERNEL),
     Case("F42-argv", "weird-bytes in arguments", scenario="weird_argv", why=ENGINE),
     Case("F45", "setup-symlink-rootfs", scenario="symlink_rootfs", why="set-up by descriptors, no layer"),
@@ -141,8 +147,9 @@ PROCESSES = (
     Case("P17", "sysv and posix ipc", off=("ipc_ns", "seccomp", "mount_ns", "landlock")),
     Case("P19", "unix-scm", off=("seccomp", "landlock", *IDS)),
     Case("P20", "signals-to-parent", off=("pid_ns", "landlock")),
-    Case("P22", "double-fork daemon", scenario="daemon", off=("pid_ns", "memory", "cpu", "pids")),
-    Case("P22-hang", "daemon, then timeout", scenario="daemon_hang", off=("pid_ns", "memory", "cpu", "pids")),
+    Case("P22", "double-fork daemon", modes=OWN_PROGRAMS, scenario="daemon", off=("pid_ns", "memory", "cpu", "pids")),
+    Case("P22-hang", "daemon, then timeout", modes=OWN_PROGRAMS, scenario="daemon_hang",
+         off=("pid_ns", "memory", "cpu", "pids")),
     Case("P23", "orphan holding stdout", flags=("--timeout", "@30"), why=ENGINE),
     Case("P25", "self-stop", flags=("--timeout", "@1"), expect=any_mode(TIMEOUT), why=ENGINE),
     Case("P26", "vfork-hang", flags=("--timeout", "@1"), expect=any_mode(TIMEOUT), why=ENGINE),
@@ -244,7 +251,7 @@ INFORMATION = (
     Case("I08", "uninitialised blocks and pages", scenario="fresh_blocks", why="file systems of our own, no layer"),
     Case("I11", "side channels", off=("seccomp", *IDS)),
     Case("I16", "environment of helpers", scenario="helper_environment", why=ENGINE),
-    Case("I16-knob", "test knobs do nothing in a normal build", scenario="no_knobs", why=ENGINE),
+    Case("I16-knob", "test knobs do nothing in a normal build", scenario="no_knobs", modes=ALL_MODES, why=ENGINE),
 )
 
 CHANNEL = (
@@ -280,7 +287,7 @@ HOST = (
          off=("memory",), alone=True),
     Case("S04", "shares of the shared processes", scenario="shared_process", why=ENGINE, alone=True),
     Case("S05", "trees that change under our hands", scenario="live_tree", why="files are worked on inside, no layer"),
-    Case("S06", "page cache as a channel", scenario="page_cache", off=("seccomp",)),
+    Case("S06", "page cache as a channel", modes=OWN_PROGRAMS, scenario="page_cache", off=("seccomp",)),
 )
 
 def inside(case_id, name, **more):

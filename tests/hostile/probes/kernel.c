@@ -214,6 +214,8 @@ static void p19_unix_scm(int argc, char **argv)
         struct ucred c = forged[i];
         if (in_host_ns("pid") && !gentle())
             break;
+        if (c.pid == getpid() && c.uid == getuid() && c.gid == getgid())
+            continue; /* its own, as root inside */
         REFUSED(nm("forge-cred-%zu", i), send_control(pair[0], SCM_CREDENTIALS, &c, sizeof(c)), EPERM, ESRCH, EINVAL);
     }
     /* Where stdio is a socket its other end is the engine: nothing may be asked of it. */
@@ -383,7 +385,9 @@ static void p32_landlock(int argc, char **argv)
     }
     if (gentle())
         return;
-    REFUSED("truncate-base", truncate("/etc/passwd", 0), EROFS, EACCES, EPERM);
+    /* In a writable root it is the sandbox's own, and a file of the host stands for the base. */
+    const char *base = given("HOSTILE_INSIDE") ? given("HOSTILE_RO_FILE") : "/etc/passwd";
+    REFUSED("truncate-base", truncate(base, 0), EROFS, EACCES, EPERM);
     /* A rule set of our own can only narrow. */
     struct landlock_ruleset_attr attr = {.handled_access_fs =
                                              LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE};
@@ -394,7 +398,7 @@ static void p32_landlock(int argc, char **argv)
         syscall(SYS_landlock_add_rule, rs, LANDLOCK_RULE_PATH_BENEATH, &all, 0);
         if (syscall(SYS_landlock_restrict_self, rs, 0) < 0)
             untried("nested", "%s", strerror(errno));
-        REFUSED("nested-write", open("/etc/passwd", O_WRONLY), EROFS, EACCES, EPERM);
+        REFUSED("nested-write", open(base, O_WRONLY), EROFS, EACCES, EPERM);
         REFUSED("nested-device", open("/dev/mem", O_RDONLY), ENOENT, EACCES);
     }
 }

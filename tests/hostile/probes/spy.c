@@ -347,7 +347,8 @@ static void i11_side_channels(int argc, char **argv)
     int st = in_child(do_rdpmc, NULL, 5);
     expect(WIFSIGNALED(st) && (WTERMSIG(st) == SIGSEGV || WTERMSIG(st) == SIGILL), "rdpmc", "wait status %x", st);
 #endif
-    REFUSED("page-map", open("/proc/self/pagemap", O_RDWR), EACCES, ENOENT, EPERM);
+    if (!given("HOSTILE_INSIDE")) /* root opens what it may only read; there is nothing behind writing to it */
+        REFUSED("page-map", open("/proc/self/pagemap", O_RDWR), EACCES, ENOENT, EPERM);
     int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     uint64_t entry = 0;
     if (fd >= 0 && p != MAP_FAILED) {
