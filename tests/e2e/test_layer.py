@@ -89,6 +89,12 @@ class Unpack(LayerTest):
                               capture_output=True, check=False)
         self.assertEqual((done.returncode, done.stderr, os.listdir(f"{self.top}/upper")), (0, b"", ["a"]))
 
+    def test_directories_that_lock(self):
+        """What lies in a directory that nobody may write to is made all the same; its mode is set at the end."""
+        done = self.made(folder(b"d", mode=0o500) + folder(b"d/e", mode=0) + file(b"d/e/f", mode=0) + END,
+                         ["d", "d/e", "d/e/f"])
+        self.assertEqual([done.tree[n]["mode"] & 0o7777 for n in ("d", "d/e", "d/e/f")], [0o500, 0, 0])
+
     def test_access_lists(self):
         if self.plain:
             self.skipTest("an access list names several ids, and a plain user has one")

@@ -24,7 +24,8 @@ static void remove_top(void)
 /* A directory of our own with one beside that which is unpacked into. */
 static void set_up(void)
 {
-    snprintf(top, sizeof(top), "/tmp/fuzz-layer-XXXXXX");
+    /* In memory where that can be: it is ten times as fast. */
+    snprintf(top, sizeof(top), "%s/fuzz-layer-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     FUZZ_CHECK(mkdtemp(top) && (top_fd = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) >= 0);
     FUZZ_CHECK(mkdirat(top_fd, "beside", 0700) == 0 && symlinkat("../beside", top_fd, "link") == 0);
     blob_fd = memfd_create("blob", MFD_CLOEXEC);
