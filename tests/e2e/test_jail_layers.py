@@ -14,13 +14,27 @@ import subprocess
 import unittest
 
 from helpers import wait_until
-from jailkit import IS_ROOT, PLAIN_ID, SubidUser, World, image_stores, needs_root
+from jailkit import BUILD, IS_ROOT, PLAIN_ID, PREFIX, SubidUser, World, image_stores, needs_root
 from test_jail_service import ServiceTest, message
 
 USER = None
-TOOLS = ("dash", "cat", "chmod", "chown", "flock", "id", "ls", "ln", "mkdir", "mv", "rm", "rmdir", "stat", "touch")
+TOOLS = ("dash", "cat", "chmod", "chown", "flock", "id", "ls", "ln", "mkdir", "mv", "rm", "rmdir", "stat", "touch",
+         "tr")
 LAYER = 26  # src/spawner/spawner_wire.h
 MAKE, COMMIT, REMOVE = 0, 1, 2
+FORGE = """
+import os, stat
+os.mkdir("/layer/d")
+for name in ("user.overlay.opaque", "user.overlay.redirect", "user.overlay.metacopy", "trusted.overlay.opaque"):
+    try:
+        os.setxattr("/layer/d", name, b"y")
+    except OSError as why:
+        print(name, why.errno)
+for number in (os.makedev(0, 0), os.makedev(1, 3)):
+    try:
+        os.mknod("/layer/d/x", stat.S_IFCHR | 0o666, number)
+    except PermissionError:
+        print("no device")"""
 
 
 def setUpModule():
@@ -186,7 +200,70 @@ class Roots:
             self.end(host, "a")
 
 
+    def test_links_of_an_image_lead_nowhere(self):
+        """Our own directories lie over them, in the set-up and later."""
+        host = self.host()
+        base = self.base(host)
+        places = ("proc", "dev", "home", "run", "workspace", "var")
+        links = self.make(host, "links", "rmdir tmp var; ln -s / tmp; for p in proc dev home run workspace var; do"
+                          " ln -s /etc $p; done", [base])
+        for words in ((), ("writable=1", "root=1")):
+            self.create(host, "a", f"template={base},{links}", *words)
+            self.assertEqual(self.sh(host, "a", f"cd /; for p in {' '.join(places)} tmp; do stat -c %F $p; done;"
+                                     " echo x >/dev/null; cat /proc/self/comm /etc/who;"
+                                     " [ -e /etc/null ] || [ -e /etc/user ] || echo none"),
+                             "\n".join(["directory"] * 7 + ["cat", "base", "none"]))
+            self.end(host, "a")
+
+    def test_what_steers_an_overlay_cannot_be_forged(self):
+        host = self.host()
+        base, new, name = self.base(host), new_name("forged"), name_of("forged")
+        self.assertEqual(self.layer(host, "make", new), "ok")
+        self.create(host, new, f"new_layer={new}", "root=1", f"template={base}")
+        end, output = self.run_in(host, new, "/usr/bin/python3", "-I", "-c", f"exec({FORGE!r})")
+        self.assertEqual(end["status"], 0, output)
+        self.assertEqual(output.count("no device"), 2, output)
+        self.end(host, new)
+        self.assertEqual(self.layer(host, "commit", new, name), "ok")
+        self.assertFalse({"user.overlay.opaque", "user.overlay.redirect", "user.overlay.metacopy",
+                          "trusted.overlay.opaque"} & set(os.listxattr(f"{self.store}/{name}/d")))
+        self.assertEqual(os.listdir(f"{self.store}/{name}/d"), [])
+
+    def test_brig_layer_is_there_for_root_inside(self):
+        host = self.host()
+        base = self.base(host)
+        new = new_name("tool")
+        self.assertEqual(self.layer(host, "make", new), "ok")
+        self.create(host, "n", f"new_layer={new}", "root=1")
+        self.create(host, "u", f"template={base}", "root=1", "writable=1", "raw_upper=1")
+        self.sh(host, "u", "echo new >/etc/new; rm /etc/who")
+        for key in ("n", "u"):
+            self.sh(host, key, "echo x >/.brig/layer", status=2)  # read-only
+        output = self.sh(host, "u", "/.brig/layer diff /.brig/upper | tr -c 'a-z./' ' '")
+        for word in ("etc/new", "etc/.wh.who"):
+            self.assertIn(word, output)
+        for key in ("n", "u"):
+            self.end(host, key)
+
+
 class RootsOfRoot(Roots, LayerTest):
+    def test_parts_of_images_can_be_bound(self):
+        """What brigd has fetched, one by one, and nothing else of the state directory."""
+        blobs = f"{self.w.state}/templates/blobs"
+        os.makedirs(f"{blobs}/sha256")
+        with open(f"{blobs}/sha256/x", "w", encoding="utf-8") as f:
+            f.write("part\n")
+        self.respawn(BRIG_OWN_ROOTS=f"{blobs}:{self.w.state}/templates")
+        host = self.host()
+        new = new_name("bound")
+        self.assertEqual(self.layer(host, "make", new), "ok")
+        self.create(host, "a", f"new_layer={new}", "root=1", f"ro={blobs}/sha256/x:/blob")
+        self.assertEqual(self.sh(host, "a", "cat /blob"), "part")
+        self.end(host, "a")
+        for source in (blobs, self.store, f"{self.store}/{new}"):
+            host.say("create", "a", f"ro={source}:/x")
+            self.assertIn("which is never shared with a sandbox", host.expect("ended a policy "), source)
+
     def test_a_writable_bind_is_the_owners(self):
         shared = self.w.mkdir("shared")
         self.addCleanup(shutil.rmtree, shared)
@@ -311,6 +388,32 @@ class Names(LayerTest):
         with open(f"{self.store}/{name}/f", encoding="utf-8") as f:
             self.assertEqual(f.read(), "first\n")
         wait_until("the second is removed", lambda: sorted(os.listdir(self.store)) == [".lock", name])
+
+
+class Broken(LayerTest):
+    """A set-up that breaks at one of its calls is told with what was tried, and leaves nothing."""
+
+    SPAWNER = next((p for p in (f"{PREFIX}/tests/e2e/spawner_knobs", f"{BUILD}/tests/e2e/spawner_knobs")
+                    if os.path.exists(p)), "spawner_knobs")
+
+    def test_each_call_of_a_root_of_layers(self):
+        host = self.host()
+        base = self.base(host)
+        root = (f"template={base}", "root=1", "writable=1", "raw_upper=1")
+        for text, what in (("open_tree(AT_FDCWD, path", "ids of the layers"),
+                           ("open(LAYERS_PLACE", "/layers"),
+                           ("sys_openat2(store, name", base[:47]),
+                           ("mkdirat(e->root_fd, BRIG_DIR", ".brig"),
+                           ("mkdirat(AT_FDCWD, UPPER", "/s/upper/root"),
+                           ('mount("overlay"', "overlay of layers"),
+                           ("open(place", "/r2"),
+                           ("open_tree(AT_FDCWD, from", ".brig/upper")):
+            self.respawn(BRIG_TEST_FAIL_SYSCALL="1", BRIG_TEST_FAIL_TEXT=text)
+            host = self.host()
+            host.say("create", "a", *root)
+            self.assertIn(f"set-up, template: {what}", host.expect("ended a host-error "), text)
+            self.assertEqual(self.stored(host), {base})
+        self.assertEqual(self.layer(host, "remove", base), "ok")  # nobody uses it
 
 
 class Crashes(LayerTest):

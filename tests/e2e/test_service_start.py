@@ -342,6 +342,19 @@ class Start(unittest.TestCase):
 
 
 @unittest.skipUnless(os.geteuid() == 0, "root: brigd has a user of its own only then")
+class Directories(unittest.TestCase):
+    def test_of_templates(self):
+        """Layers are the spawner's and closed to all others; brigd's parts lie beside them."""
+        d = Daemon()
+        self.addCleanup(d.close)
+        for name, mode, uid in (("templates", 0o711, 0), ("templates/layers", 0o700, 0),
+                                ("templates/blobs", 0o700, BRIGD), ("templates/work", 0o700, BRIGD)):
+            st = os.lstat(f"{d.dir}/state/{name}")
+            self.assertEqual((stat.S_IMODE(st.st_mode), st.st_uid), (mode, uid), name)
+        self.assertEqual(os.listdir(f"{d.dir}/state/templates/layers"), [".lock"])  # the spawner has it
+
+
+@unittest.skipUnless(os.geteuid() == 0, "root: brigd has a user of its own only then")
 class Handed(unittest.TestCase):
     """A certificate with a key for root only, and a log file that is renamed and made anew."""
 
