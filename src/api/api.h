@@ -26,6 +26,7 @@
 #include "records/accounts.h"
 #include "records/policies.h"
 #include "records/secrets.h"
+#include "records/templates.h"
 #include "sandbox/manager.h"
 #include "sandbox/process.h"
 #include "store/store.h"
@@ -43,6 +44,7 @@ struct pool;
 struct executor;
 struct keyring;
 struct tickets;
+struct library;
 
 struct api {
     struct loop *loop;
@@ -55,6 +57,8 @@ struct api {
     struct provider *provider; /* The one of the list that makes sandboxes. */
     struct manager *manager;
     struct policies *policies;
+    struct templates *templates;
+    struct library *library; /* makes them */
     struct server *server;
     const struct route_table *const *tables; /* one for each interface that is served; NULL ends them */
     struct accounts *accounts;
@@ -287,6 +291,8 @@ route_fn route_runs_list, route_runs_get, route_runs_create, route_runs_attach, 
     route_certificates_get;
 route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_delete, route_policy_check;
 route_fn route_secret_list, route_secret_get, route_secret_put, route_secret_delete;
+route_fn route_template_list, route_template_get, route_template_tag, route_template_delete, route_template_prune,
+    route_template_du, route_template_load;
 route_fn route_config_get, route_config_reload, route_events, route_audit;
 
 /* tools, agents and configurations: what letta/ has no form for */

@@ -34,6 +34,7 @@
 #include "brigd/preview.h"
 #include "crypto/keyring.h"
 #include "letta/letta.h"
+#include "template/library.h"
 
 #define EXIT_SPAWNER_GONE 75
 #define CONFIG_MAX (1u << 20)
@@ -96,6 +97,7 @@ static int reload(struct api *api, struct handed *handed, int config_fd, char *r
     server_configure(api->server, &http);
     manager_configure(api->manager, config_get(next));
     api_tools_configure(api, config_get(next));
+    library_configure(api->library, config_get(next));
     config_free(api->config);
     api->config = next;
     api_audit_system(api, "config.reload", "", config_path(next), restart);
@@ -382,6 +384,7 @@ static void on_ready(void *ctx)
         return;
     }
     d->api.ready = true;
+    library_ready(d->api.library);
     api_audit_system(&d->api, "serve.start", "", brig_version(), "");
     log_line(LOG_INFO, "start", "brigd %s serves", brig_version());
     on_prune(&d->on_prune);
@@ -401,6 +404,22 @@ static int start_local(struct daemon_state *d, struct brig_err *err)
     else
         d->api.provider = local;
     return r;
+}
+
+static int start_library(struct daemon_state *d, struct brig_err *err)
+{
+    char path[4096];
+    const struct library_options options = {.loop = d->api.loop,
+                                            .workers = d->api.workers,
+                                            .manager = d->api.manager,
+                                            .provider = d->api.provider,
+                                            .templates = d->api.templates,
+                                            .config = config_get(d->api.config),
+                                            .path = path};
+
+    if (str_format(path, sizeof path, "%s/templates", d->state_dir) < 0)
+        return err_usage(err, "%s: too long", d->state_dir);
+    return library_create(&options, &d->api.library, err);
 }
 
 /* Stage 5. */
@@ -424,11 +443,20 @@ static int start(struct daemon_state *d, struct brig_err *err)
         r = handed_tls(&d->handed, config, d->api.server, err);
     handed_done(&d->handed);
     if (r == 0) {
-        const struct manager_options manager = {d->api.loop, d->api.provider,  d->api.store,    d->api.audit,
-                                                config,      d->api.suspicion, d->api.policies, d->api.secrets};
+        const struct manager_options manager = {.loop = d->api.loop,
+                                                .provider = d->api.provider,
+                                                .store = d->api.store,
+                                                .audit = d->api.audit,
+                                                .config = config,
+                                                .suspicion = d->api.suspicion,
+                                                .policies = d->api.policies,
+                                                .secrets = d->api.secrets,
+                                                .templates = d->api.templates};
         r = manager_create(&manager, on_ready, d, &d->api.manager, err);
         if (r == 0 && d->gate_fd >= 0)
             r = manager_gate(d->api.manager, take_fd(&d->gate_fd), err);
+        if (r == 0)
+            r = start_library(d, err);
         if (r == 0)
             r = api_tools_start(&d->api, err);
     }

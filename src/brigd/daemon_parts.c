@@ -13,6 +13,7 @@
 #include "brigd/daemon.h"
 #include "brigd/preview.h"
 #include "crypto/keyring.h"
+#include "template/library.h"
 
 #define WORKERS 2
 
@@ -122,6 +123,8 @@ int daemon_open(struct daemon_state *d, struct brig_err *err)
     if (r == 0)
         r = policies_create(d->api.store, d->packages, &d->api.policies, err);
     if (r == 0)
+        r = templates_create(d->api.store, ACCOUNTS_DEFAULT_ORG, &d->api.templates, err);
+    if (r == 0)
         r = api_tools_open(&d->api, d->ring, d->state_dir, err);
     return r == 0 ? auth_open(&d->api, err) : r;
 }
@@ -131,6 +134,7 @@ void daemon_close(struct daemon_state *d)
     server_destroy(d->api.server);
     tickets_free(d->api.tickets);
     api_tools_stop(&d->api);
+    library_destroy(d->api.library);
     manager_destroy(d->api.manager);
     base_close_fd(&d->gate_fd);
     mem_free(d->packages);
@@ -143,6 +147,7 @@ void daemon_close(struct daemon_state *d)
     store_close(d->api.store);
     accounts_destroy(d->api.accounts); /* the store calls back for what was on its way */
     policies_destroy(d->api.policies);
+    templates_destroy(d->api.templates);
     secrets_destroy(d->api.secrets);
     api_tools_close(&d->api);
     keyring_destroy(d->ring);

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "template/library.h"
 
 static int head(struct buf *out, const char *name, const char *type, const char *help)
 {
@@ -107,6 +108,22 @@ static int put_manager(struct buf *out, const struct api *api)
     return r < 0 ? r : put_rows(out, rows, ARRAY_SIZE(rows));
 }
 
+static int put_templates(struct buf *out, const struct api *api)
+{
+    struct library_stats stats;
+
+    library_stats(api->library, &stats);
+    const struct row rows[] = {
+        {"templates", "gauge", "Templates of all organisations.", stats.templates},
+        {"template_layers", "gauge", "Layers that templates have, each counted once.", stats.layers},
+        {"template_bytes", "gauge", "Bytes of these layers.", stats.bytes},
+        {"template_jobs", "gauge", "Images that are being loaded or pulled.", stats.jobs},
+        {"templates_made_total", "counter", "Templates made from images.", stats.made},
+        {"template_failures_total", "counter", "Images that could not be made a template.", stats.failed},
+    };
+    return put_rows(out, rows, ARRAY_SIZE(rows));
+}
+
 static int put_network(struct buf *out, const struct api *api)
 {
     struct network_stats stats;
@@ -163,6 +180,8 @@ static int put_all(struct buf *out, const struct api *api)
 
     if (r == 0)
         r = put_manager(out, api);
+    if (r == 0)
+        r = put_templates(out, api);
     return r == 0 ? put_network(out, api) : r;
 }
 

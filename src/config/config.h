@@ -63,6 +63,13 @@ struct config {
     char *bind_roots;          /* Absolute directories, separated by colons; "" means none. */
     char *templates;           /* The directory with templates: <name>/ or <name>.tar; "" means none. */
 
+    /* [templates] */
+    /* Words ORGANISATION=load and ORGANISATION=PREFIX: who may, beside administrators, load and pull images. */
+    char *templates_allow;
+    uint64_t templates_max_image; /* The bytes of one image: 32 GiB. */
+    uint64_t templates_max_files; /* The files of one layer: 2,000,000. */
+    uint64_t templates_timeout;   /* ms for one layer: 30 min */
+
     /*
      * The host directories that a configuration's sandbox_dir may be in, separated by colons; "" means only the default
      * one.

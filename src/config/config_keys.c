@@ -263,6 +263,14 @@ const struct config_key config_keys[] = {
      .list = true, .help = "registries HOST or HOST:PORT that may be asked without TLS, beside loopback"},
     {"templates", "proxy", CONFIG_TEXT, AT(templates_proxy), .fallback = "", .rule = config_rule_proxy,
      .help = "URL of the proxy to registries; none; empty: HTTPS_PROXY and NO_PROXY of the environment"},
+    {"templates", "allow", CONFIG_TEXT, AT(templates_allow), .fallback = "", .rule = config_rule_allow, .list = true,
+     LIVE, .help = "who else may make templates: ORGANISATION=load, or ORGANISATION=HOST/PATH of images it may pull"},
+    {"templates", "max_image", CONFIG_SIZE, AT(templates_max_image), .fallback = "32g", .min = MIB, .max = MAX_SIZE,
+     LIVE, .help = "bytes of one image, packed and unpacked"},
+    {"templates", "max_files", CONFIG_COUNT, AT(templates_max_files), .fallback = "2000000", .min = 1, .max = 100000000,
+     LIVE, .help = "files of one layer"},
+    {"templates", "timeout", CONFIG_MS, AT(templates_timeout), .fallback = "30m", .min = 1000, .max = MAX_MS, LIVE,
+     .help = "time to unpack one layer"},
 };
 const size_t n_config_keys = ARRAY_SIZE(config_keys);
 _Static_assert(ARRAY_SIZE(config_keys) <= CONFIG_KEYS_MAX, "from[] has a place for every key");

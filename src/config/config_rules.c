@@ -137,6 +137,27 @@ static bool is_host(const char *word, size_t len)
     return inet_pton(AF_INET6, address, &six) == 1;
 }
 
+/* ORGANISATION=load, ORGANISATION=HOST or ORGANISATION=HOST/PATH. */
+static bool is_allowance(const char *word, size_t len)
+{
+    const char *equals = memchr(word, '=', len);
+    size_t org = equals ? (size_t)(equals - word) : 0;
+
+    if (org < 5 || memcmp(word, "org-", 4) != 0 || org + 1 >= len)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (i != org && !(word[i] >= 'a' && word[i] <= 'z') && !(word[i] >= '0' && word[i] <= '9') &&
+            !memchr("._-:/[]", word[i], 7))
+            return false;
+    return true;
+}
+
+const char *config_rule_allow(const char *text)
+{
+    return all_words(text, is_allowance) ? NULL
+                                         : "must be words org-ID=load or org-ID=HOST/PATH with blanks between them";
+}
+
 const char *config_rule_hosts(const char *text)
 {
     return all_words(text, is_host) ? NULL : "must be host names with blanks between them, without ports";

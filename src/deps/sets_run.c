@@ -167,7 +167,7 @@ static int create(struct sets_run *run, struct manager *manager, const struct co
     int r = json_read(text, strlen(text), JSON_READ_VALUES, &doc, err);
 
     if (r == 0)
-        r = sbox_spec_parse(json_root(doc), config, &run->caller, &spec, err);
+        r = sbox_spec_parse(json_root(doc), config, manager_templates(manager), &run->caller, &spec, err);
     if (r < 0)
         return r;
     spec.ephemeral = true;

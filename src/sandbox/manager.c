@@ -338,6 +338,7 @@ int manager_create(const struct manager_options *options, void (*ready)(void *ct
     manager->store = options->store;
     manager->audit = options->audit;
     manager->suspicion = options->suspicion;
+    manager->templates = options->templates;
     manager->config = options->config;
     manager->ready = ready;
     manager->ready_ctx = ctx;

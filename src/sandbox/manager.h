@@ -24,6 +24,7 @@
 #include "link/link.h"
 #include "provider/provider.h"
 #include "records/caller.h"
+#include "records/templates.h"
 #include "store/store.h"
 
 struct manager;
@@ -93,20 +94,31 @@ struct sbox_spec {
     bool ephemeral;        /* For one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash. */
     char *memory;          /* It owns the strings. */
     char note[256];        /* For example: python:3.12 was asked for and the host has python 3.11. */
+    /* What the template's name meant when it was asked for, with a memory of its own; NULL: no template of layers. */
+    struct template_copy *image;
+    /* The image names the working directory, not the request: if it cannot be made, /workspace takes its place. */
+    bool workdir_of_image;
+    /*
+     * With service, for template/layer_run.c: the root is the host's, and the merged view of these layers is at /layer
+     * with its upper in the new one. They point to memory that lives until the create is over.
+     */
+    const char *new_layer;
+    const char *const *below;
+    size_t n_below;
 };
 /*
  * Unknown keys, wrong types and values out of range are BRIG_E_USAGE with one line that names the key and the rule.
- * binds are for administrators only (BRIG_E_FORBIDDEN).
+ * binds are for administrators only (BRIG_E_FORBIDDEN). templates may be NULL: there are none.
  */
 struct json_value;
-int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller,
-                    struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
+int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct templates *templates,
+                    const struct caller *caller, struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
 void sbox_spec_done(struct sbox_spec *spec);
 /* The layers of `[sandbox] require`: every sandbox needs them, whatever was asked for. */
 uint64_t sbox_required(const struct config *config);
 /* Is there such a template, and may the caller name it? Paths are for administrators. */
-int sbox_template_check(const char *name, const struct config *config, const struct caller *caller,
-                        struct brig_err *err) MUST_CHECK;
+int sbox_template_check(const char *name, const struct config *config, const struct templates *templates,
+                        const struct caller *caller, struct brig_err *err) MUST_CHECK;
 /*
  * Checks a request: what it binds must lie in a directory that the administrator named (BRIG_BIND_ROOTS), not in one of
  * those that the spawner lets this service bind for runs. BRIG_E_REFUSED.
@@ -133,6 +145,7 @@ struct manager_options {
     struct suspicion *suspicion; /* Failed runs are noted there; NULL: not at all. */
     struct policies *policies;   /* These two outlive it. NULL: only the network `none`, and no secrets. */
     struct secrets *secrets;
+    struct templates *templates; /* It outlives the manager; NULL: there are none. */
 };
 /*
  * Loads the store, recovers live boxes from the provider, ends orphans, writes certificates for those that are gone,
@@ -144,6 +157,11 @@ int manager_create(const struct manager_options *options, void (*ready)(void *ct
 void manager_destroy(struct manager *manager);
 /* It is ready and every orphan is gone: no program of an earlier life runs that this manager does not know. */
 bool manager_is_settled(const struct manager *manager);
+struct templates *manager_templates(const struct manager *manager); /* or NULL */
+/* Is this layer below a sandbox that lives? */
+bool manager_uses_layer(const struct manager *manager, const char *layer);
+/* How many sandboxes that live were made from this template of that organisation? */
+size_t manager_uses_template(const struct manager *manager, const char *org, const char *name);
 void manager_configure(struct manager *manager, const struct config *config);
 
 /* err is NULL if it is done; sbox may be NULL on failure. */

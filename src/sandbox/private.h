@@ -227,6 +227,7 @@ struct manager {
     struct audit *audit;
     const struct config *config;
     struct suspicion *suspicion;
+    struct templates *templates;
     struct sbox *first;
     struct sbox *children; /* The internal ones. */
     size_t count, n_children, creating;
@@ -335,11 +336,23 @@ int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max
 
 /* ---- sbox_spec.c -------------------------------------------------------------------------------------------- */
 /* stored: it comes from the store and was judged when it was asked for; its template may be gone by now. */
-int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool stored,
-               struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
-/* Finds the template's place; *ret_rootfs "" is the host's. */
-int spec_template(const char *name, const struct config *config, bool admin, char *ret_rootfs, size_t size, char *note,
-                  size_t note_size, struct brig_err *err) MUST_CHECK;
+int spec_parse(const struct json_value *json, const struct config *config, const struct templates *templates,
+               const struct caller *caller, bool stored, struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
+
+/* ---- spec_template.c ----------------------------------------------------------------------------------- */
+struct template_place {
+    const struct object *object; /* a template of layers, or NULL */
+    char rootfs[4096 + 128];     /* else: a directory or tar of the host; "" is the host's own root */
+    char note[256];
+};
+/* Where the template of this name comes from: the host, the organisation's, a shared one, the directory of [sandbox]
+ * templates. Paths are for administrators. */
+int spec_template(const char *name, const struct config *config, const struct templates *templates, const char *org,
+                  bool admin, struct template_place *ret, struct brig_err *err) MUST_CHECK;
+/* Fills in what the name of a spec means: image, note, and what the image says where the request says nothing. */
+int spec_template_use(struct sbox_spec *spec, const struct config *config, const struct templates *templates,
+                      const struct caller *caller, bool workdir_given, bool user_given,
+                      struct brig_err *err) MUST_CHECK;
 
 /* ---- spec_network.c ------------------------------------------------------------------------------------ */
 /* The question of spec_network() for a policy that was stored as text: may this caller have it? BRIG_E_FORBIDDEN. */

@@ -24,6 +24,8 @@ static void put_row(struct json *json, const struct sbox *sbox)
         json_key_string(json, "reuse", sbox->spec.reuse);
         json_key_string(json, "reuse_config", sbox->spec.reuse_config);
     }
+    if (sbox->spec.image)
+        json_key(json, "image"), template_copy_put(sbox->spec.image, json);
     network_put_row(json, sbox);
     json_key_object(json, "spec");
     json_spec(json, &sbox->spec, true);
@@ -79,12 +81,14 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
 {
     /* what it may ask for was judged at its create */
     static const struct caller admin = {.role = STORE_ROLE_ADMIN, .socket = true};
-    const struct json_value *spec = json_get(doc, "spec");
+    const struct json_value *spec = json_get(doc, "spec"), *image = json_get(doc, "image");
     struct sbox_private *priv = sbox->priv;
 
     if (!spec)
         return err_set(err, BRIG_E_HOST, 0, "its row has no spec");
-    int r = spec_parse(spec, manager->config, &admin, true, &sbox->spec, err);
+    int r = spec_parse(spec, manager->config, NULL, &admin, true, &sbox->spec, err);
+    if (r == 0 && image)
+        r = template_copy_read(image, &sbox->spec.image, err);
     if (r < 0)
         return r;
     if (str_copy(priv->box_id, sizeof priv->box_id, json_get_text(doc, "box_id", "")) < 0 ||

@@ -36,6 +36,16 @@ static void give_up(struct sbox *sbox, const struct brig_err *why)
         sbox_stop(sbox, NULL, is_new(sbox) ? "create-failed" : "recreate-failed", "sandbox");
 }
 
+/* The template's own record says when it was used last, if it still is what this sandbox was made from. */
+static void note_use(const struct sbox *sbox)
+{
+    const struct template_copy *image = sbox->spec.image;
+    const struct object *object = templates_find(sbox->manager->templates, image->org, image->name);
+
+    if (object)
+        templates_used(sbox->manager->templates, object);
+}
+
 static void running(struct sbox *sbox)
 {
     struct manager *manager = sbox->manager;
@@ -57,6 +67,8 @@ static void running(struct sbox *sbox)
         sandbox_audit(manager, is_new(sbox) ? &priv->creator : NULL, sbox->org_id, action, sbox->id, "ok",
                       sbox->spec.name, false);
     sandbox_event(sbox, action, NULL);
+    if (is_new(sbox) && sbox->spec.image)
+        note_use(sbox);
     struct idem *idem = take_ptr(&priv->idem);
     sbox_done_fn *done = take_ptr(&priv->create_done);
     if (done)
@@ -132,6 +144,13 @@ static void on_mkdir(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const ui
     sbox->priv->mkdir = NULL;
     if (sbox->state != SBOX_CREATING)
         return;
+    if (errnum != 0 && errnum != ENOTCONN && sbox->spec.workdir_of_image) {
+        snprintf(sbox->spec.note, sizeof sbox->spec.note,
+                 "the working directory of the image is not there (%.128s): %s is used", sbox->spec.workdir,
+                 DEFAULT_WORKDIR);
+        (void)!str_copy(sbox->spec.workdir, sizeof sbox->spec.workdir, DEFAULT_WORKDIR);
+        errnum = 0;
+    }
     if (errnum == 0) {
         commit(sbox);
         return;
@@ -223,15 +242,18 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
 {
     struct manager *manager = sbox->manager;
     const struct sbox_spec *spec = &sbox->spec;
-    char rootfs[sizeof spec->template_name + 4096], note[sizeof spec->note];
+    struct template_place place = {.object = NULL};
     const struct box_events events = {.up = on_up, .ended = sbox_box_ended, .ctx = sbox, .counted = children_counted};
 
-    int r = spec_template(spec->template_name, manager->config, true /* judged when it was asked for */, rootfs,
-                          sizeof rootfs, note, sizeof note, err);
+    /* Paths were judged when they were asked for; what a name of layers means was copied then. */
+    int r = spec->image ? 0 : spec_template(spec->template_name, manager->config, NULL, "", true, &place, err);
     if (r < 0)
         return r;
     struct provider_spec asked = {
-        .rootfs = rootfs[0] ? rootfs : NULL,
+        .rootfs = place.rootfs[0] ? place.rootfs : NULL,
+        .layers = spec->image ? spec->image->info.layers : spec->below,
+        .n_layers = spec->image ? spec->image->info.n_layers : spec->n_below,
+        .new_layer = spec->new_layer,
         .writable_root = spec->writable_root,
         .root_inside = spec_has_root(spec),
         .limits = spec->limits,

@@ -119,6 +119,8 @@ void sbox_json(const struct sbox *sbox, struct json *json)
         receipt_put_time(json, "ends_at", clock_real_ns() + left);
     }
     json_key_u64(json, "processes", sbox->processes);
+    if (sbox->spec.image)
+        template_image_put(&sbox->spec.image->info.image, json);
     if (sbox->spec.note[0])
         json_key_string(json, "note", sbox->spec.note);
     json_end(json);

@@ -3,9 +3,7 @@
  * sbox_spec.c: reads what a create asks for, from JSON into struct sbox_spec: one table of members, each with its
  * reader. A member that is not in the table is refused, and nothing of a spec is used unless all of it is good.
  */
-#include <fcntl.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 #include "host/limits.h"
 #include "sandbox/private.h"
@@ -17,6 +15,7 @@ struct spec_in {
     struct spec_memory memory;
     struct sbox_spec *spec;
     bool stored; /* it was taken once: bounds that are younger do not end it */
+    bool workdir_given, user_given;
 };
 
 typedef int member_fn(struct spec_in *in, const struct json_value *v, struct brig_err *err);
@@ -154,6 +153,7 @@ static int read_workdir(struct spec_in *in, const struct json_value *v, struct b
     r = r < 0 ? r : check_inside_path("workdir", text, err);
     if (r < 0)
         return r;
+    in->workdir_given = true;
     return str_copy(in->spec->workdir, sizeof in->spec->workdir, text); /* spec_string() knows the length */
 }
 
@@ -162,6 +162,7 @@ static int read_user(struct spec_in *in, const struct json_value *v, struct brig
     static const char *const words[] = {"user", "root", NULL};
     int r = spec_word(v, "user", words, err);
 
+    in->user_given = true;
     return r < 0 ? r : str_copy(in->spec->user, sizeof in->spec->user, words[r]);
 }
 
@@ -367,12 +368,11 @@ static int fill_defaults(struct sbox_spec *spec, const struct config *config, st
     return 0;
 }
 
-int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool stored,
-               struct sbox_spec *ret, struct brig_err *err)
+int spec_parse(const struct json_value *json, const struct config *config, const struct templates *templates,
+               const struct caller *caller, bool stored, struct sbox_spec *ret, struct brig_err *err)
 {
     struct sbox_spec spec = {0};
     struct spec_in in = {.config = config, .caller = caller, .spec = &spec, .stored = stored};
-    char rootfs[sizeof spec.template_name + 4096];
 
     if (json->type != JSON_OBJECT)
         return err_usage(err, "the request must be a JSON object");
@@ -387,8 +387,7 @@ int spec_parse(const struct json_value *json, const struct config *config, const
     if (r == 0)
         r = spec_secrets_check(&spec, err);
     if (r == 0 && !stored) /* one that runs already needs its template no more */
-        r = spec_template(spec.template_name, config, caller_is_admin(caller), rootfs, sizeof rootfs, spec.note,
-                          sizeof spec.note, err);
+        r = spec_template_use(&spec, config, templates, caller, in.workdir_given, in.user_given, err);
     if (r < 0) {
         mem_free(in.memory.base);
         mem_free(spec.network);
@@ -399,10 +398,10 @@ int spec_parse(const struct json_value *json, const struct config *config, const
     return 0;
 }
 
-int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller,
-                    struct sbox_spec *ret, struct brig_err *err)
+int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct templates *templates,
+                    const struct caller *caller, struct sbox_spec *ret, struct brig_err *err)
 {
-    int r = spec_parse(json, config, caller, false, ret, err);
+    int r = spec_parse(json, config, templates, caller, false, ret, err);
 
     /* A limit that nothing enforces is refused, not ignored. */
     if (r == 0 && ret->limits.cpu_time) {
@@ -411,16 +410,6 @@ int sbox_spec_parse(const struct json_value *json, const struct config *config, 
                     "limits.cpu_time: nothing counts it in a long-lived sandbox; use cpus and timeout");
     }
     return r;
-}
-
-int sbox_template_check(const char *name, const struct config *config, const struct caller *caller,
-                        struct brig_err *err)
-{
-    char rootfs[sizeof((struct sbox_spec *)0)->template_name + 4096], note[256];
-
-    if (strlen(name) >= sizeof((struct sbox_spec *)0)->template_name)
-        return err_usage(err, "template %.64s: too long", name);
-    return spec_template(name, config, caller_is_admin(caller), rootfs, sizeof rootfs, note, sizeof note, err);
 }
 
 /* By name only; that no link leads out of the directory is the spawner's to see. */
@@ -453,60 +442,6 @@ void sbox_spec_done(struct sbox_spec *spec)
         return;
     mem_free(spec->memory);
     mem_free(spec->network);
+    template_copy_free(spec->image);
     *spec = (struct sbox_spec){0};
-}
-
-/* ---- templates ----------------------------------------------------------------------------------------- */
-
-/* Others call it "python:3.12-slim"; here it is the host's own python, and a note says so if the version differs. */
-static void note_python(const char *name, char *note, size_t size)
-{
-    char target[256];
-    const char *asked = name + strlen("python:");
-    ssize_t n = readlink("/usr/bin/python3", target, sizeof target - 1);
-    size_t len = strspn(asked, "0123456789.");
-
-    target[n > 0 ? n : 0] = '\0';
-    const char *have = strstr(target, "python3");
-    have = have ? have + strlen("python") : "";
-    while (len > 0 && asked[len - 1] == '.')
-        len--;
-    if (!have[0])
-        snprintf(note, size, "template %s is the host's root here, which has no python3", name);
-    else if (len == 0 || strncmp(have, asked, len) != 0 || (have[len] != '\0' && have[len] != '.'))
-        snprintf(note, size, "template %s is the host's root here, with python %s", name, have);
-}
-
-int spec_template(const char *name, const struct config *config, bool admin, char *ret_rootfs, size_t size, char *note,
-                  size_t note_size, struct brig_err *err)
-{
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-";
-    struct stat st;
-
-    note[0] = '\0';
-    ret_rootfs[0] = '\0';
-    if (str_eq(name, "host"))
-        return 0;
-    if (str_starts(name, "python:")) {
-        note_python(name, note, note_size);
-        return 0;
-    }
-    if (name[0] == '/') {
-        if (!admin)
-            return err_set(err, BRIG_E_FORBIDDEN, 0, "template %s: paths are only for administrators", name);
-        int r = check_inside_path("template", name, err);
-        if (r < 0)
-            return r;
-        return str_copy(ret_rootfs, size, name) < 0 ? err_usage(err, "template: too long") : 0;
-    }
-    if (name[0] == '\0' || name[0] == '.' || name[0] == '-' || strspn(name, plain) != strlen(name))
-        return err_usage(err, "template %s: must be a name of [A-Za-z0-9_.:-]", name);
-    if (config->templates && config->templates[0])
-        for (int tar = 0; tar < 2; tar++) {
-            int r = str_format(ret_rootfs, size, "%s/%s%s", config->templates, name, tar ? ".tar" : "");
-            if (r > 0 && stat(ret_rootfs, &st) == 0 && (tar ? S_ISREG(st.st_mode) : S_ISDIR(st.st_mode)))
-                return 0;
-        }
-    ret_rootfs[0] = '\0';
-    return err_usage(err, "template %s: nothing here can supply it", name);
 }

@@ -14,8 +14,9 @@
 
 /* ---- argv and environment -------------------------------------------------------------------------------------- */
 
-#define SEEN_SLOTS 8192u /* over twice what fits: ENV_MAX of the sandbox, as many of the process, six of ours */
-#define ENV_TOTAL (2 * ENV_MAX + 16 + 2 * NETWORK_ENV_MAX)
+/* over twice what fits: ENV_MAX of the sandbox, as many of the process and of the image, six of ours */
+#define SEEN_SLOTS 8192u
+#define ENV_TOTAL (2 * ENV_MAX + 16 + 2 * NETWORK_ENV_MAX + TEMPLATE_ENV_MAX)
 
 struct env_entry {
     const char *name; /* with value: of a pair; without: "NAME=value" */
@@ -62,6 +63,18 @@ static int env_network(struct env_list *list, struct sbox *sbox, bool weak)
     return r;
 }
 
+/* What the image says; the last of two with the same name is meant. */
+static int env_image(struct env_list *list, const char *const *env, int r)
+{
+    size_t n = 0;
+
+    while (env && env[n])
+        n++;
+    while (r == 0 && n-- > 0)
+        r = env_add(list, env[n], strcspn(env[n], "="), NULL, "template");
+    return r;
+}
+
 static int env_fill(struct env_list *list, struct sbox *sbox, const struct process_spec *spec)
 {
     const char *const *env = spec->env;
@@ -79,6 +92,8 @@ static int env_fill(struct env_list *list, struct sbox *sbox, const struct proce
         r = env_add(list, sandbox->env[i].name, strlen(sandbox->env[i].name), sandbox->env[i].value, "sandbox");
     if (r == 0)
         r = env_network(list, sbox, true);
+    if (sandbox->image)
+        r = env_image(list, sandbox->image->info.image.env, r);
     const char *const *base = engine_base_env(spec->has_ids ? spec->uid == INSIDE_ROOT : spec_has_root(sandbox));
     for (n = 0; base[n]; n++)
         ;

@@ -18,6 +18,7 @@ from collections import namedtuple
 from urllib.parse import quote
 
 from helpers import PATIENCE, wait_until
+from imagekit import entry, tar
 from service import DEFAULT_ORG, ServiceTest, UnixConnection
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -82,10 +83,12 @@ class Matrix(ServiceTest):
         config = ask("POST", "/v1/sandbox-config/local/default")["id"]
         variable = ask("POST", f"/v1/sandbox-config/{config}/environment-variable", {"key": "K", "value": "v"})["id"]
         key = ask("POST", "/v1/keys", {"name": "mine"})["id"]
+        made = cls.d.ask("POST", "/v1/templates/load?name=mine", tar(entry("mine", b"mine")), **owner)
+        assert made.status == 200 and b'"template"' in made.body, made
         cls.objects = {"id": box, "n": "1", "port": "80", "path": "", "run": run, "sandbox": gone, "policy": "mine",
                        "name": "MINE", "tool_id": tool, "tool": tool, "tool_name": "f", "agent_id": agent,
                        "sandbox_config_id": config, "env_var_id": variable, "key": key, "agent_key": "K",
-                       "org": cls.org}
+                       "org": cls.org, "template": "mine"}
 
     # ---- the description --------------------------------------------------------------------------------------------
 
@@ -202,8 +205,8 @@ class Matrix(ServiceTest):
 
     def state(self):
         """Everything there is, as its owner and as the host's administrator see it."""
-        paths = ("/v1/sandboxes", "/v1/keys", "/v1/policies", "/v1/secrets", "/v1/tools/", "/v1/agents/",
-                 "/v1/sandbox-config/", "/v1/approvals",
+        paths = ("/v1/sandboxes", "/v1/keys", "/v1/policies", "/v1/secrets", "/v1/templates", "/v1/tools/",
+                 "/v1/agents/", "/v1/sandbox-config/", "/v1/approvals",
                  f"/v1/sandboxes/{self.objects['id']}/processes", f"/v1/orgs/{self.org}/tools",
                  f"/v1/keys/{self.objects['key']}/tools",
                  f"/v1/agents/{self.objects['agent_id']}",

@@ -57,7 +57,7 @@ static void check_sandbox(const struct sbox_spec *spec)
     json_end(&json);
     FUZZ_CHECK(json_finish(&json) == 0);
     FUZZ_CHECK(json_read(buf.data, buf.len, JSON_READ_VALUES, &doc, NULL) == 0);
-    if (spec_parse(json_root(doc), &config, &admin, true, &again, &err) < 0) {
+    if (spec_parse(json_root(doc), &config, NULL, &admin, true, &again, &err) < 0) {
         fprintf(stderr, "%s\n%s\n", err.message, buf.data);
         abort();
     }
@@ -90,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (json_read((const char *)data, size, 4096, &doc, NULL) < 0)
         return 0;
-    if (sbox_spec_parse(json_root(doc), &config, &admin, &spec, &err) == 0) {
+    if (sbox_spec_parse(json_root(doc), &config, NULL, &admin, &spec, &err) == 0) {
         check_sandbox(&spec);
         sbox_spec_done(&spec);
     } else {

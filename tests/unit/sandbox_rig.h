@@ -398,6 +398,7 @@ struct rig {
     struct config config;
     struct manager *manager;
     struct caller caller;
+    struct templates *templates; /* a case's own; NULL: there are none */
     bool ready;
 };
 
@@ -426,8 +427,12 @@ static inline void rig_run(struct rig *rig, int rounds)
 static inline void rig_start(struct rig *rig)
 {
     struct brig_err err = {0};
-    const struct manager_options options = {
-        rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config, NULL, NULL, NULL};
+    const struct manager_options options = {.loop = rig->loop,
+                                            .provider = &rig->fake.provider,
+                                            .store = rig->store,
+                                            .audit = &rig->audit,
+                                            .config = &rig->config,
+                                            .templates = rig->templates};
 
     rig->ready = false;
     if (manager_create(&options, rig_ready, rig, &rig->manager, &err) < 0)
@@ -566,7 +571,7 @@ static inline struct json_doc *rig_json(const char *text)
 static inline int rig_spec(struct rig *rig, const char *text, struct sbox_spec *ret, struct brig_err *err)
 {
     struct json_doc *doc = rig_json(text);
-    int r = sbox_spec_parse(json_root(doc), &rig->config, &rig->caller, ret, err);
+    int r = sbox_spec_parse(json_root(doc), &rig->config, rig->templates, &rig->caller, ret, err);
 
     json_doc_free(doc);
     return r;

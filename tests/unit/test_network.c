@@ -124,8 +124,12 @@ static int fake_gate(struct box *box UNUSED, const struct provider_gate *want,
 static void start_manager(void)
 {
     struct rig *rig = egress.rig;
-    const struct manager_options options = {rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config,
-                                            NULL,      egress.policies,     NULL};
+    const struct manager_options options = {.loop = rig->loop,
+                                            .provider = &rig->fake.provider,
+                                            .store = rig->store,
+                                            .audit = &rig->audit,
+                                            .config = &rig->config,
+                                            .policies = egress.policies};
 
     rig->ready = false;
     assert_int_equal(manager_create(&options, rig_ready, rig, &rig->manager, NULL), 0);

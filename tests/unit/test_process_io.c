@@ -485,8 +485,11 @@ static void deaf_sandbox(void **state)
 {
     struct rig *rig = *state;
     struct sbox *sbox = rig_sandbox(rig, "{}");
-    const struct manager_options options = {
-        rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config, NULL, NULL, NULL};
+    const struct manager_options options = {.loop = rig->loop,
+                                            .provider = &rig->fake.provider,
+                                            .store = rig->store,
+                                            .audit = &rig->audit,
+                                            .config = &rig->config};
 
     rig_peer(sbox)->mute = true;
     rig_flush(rig);

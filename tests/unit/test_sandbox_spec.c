@@ -204,7 +204,7 @@ static void specs_without_memory(void **state)
     struct brig_err err = {0};
 
     mem_fail_after(0);
-    int r = sbox_spec_parse(json_root(doc), &rig->config, &rig->caller, &spec, &err);
+    int r = sbox_spec_parse(json_root(doc), &rig->config, rig->templates, &rig->caller, &spec, &err);
     mem_fail_after(MEM_FAIL_NEVER);
     assert_int_equal(r, -ENOMEM);
     json_doc_free(doc);

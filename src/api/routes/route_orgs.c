@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "base/str.h"
+#include "template/library.h"
 
 static void org_json(struct json *json, const struct object *org)
 {
@@ -56,6 +57,8 @@ static void on_org_deleted(void *ctx, const struct object *org, const struct bri
     request_audit(rq, "org.delete", org->id, "ok", org_of(org)->name);
     objects_forget_org(secrets_objects(rq->api->secrets), org->id);
     objects_forget_org(policies_objects(rq->api->policies), org->id);
+    objects_forget_org(templates_objects(rq->api->templates), org->id);
+    library_collect(rq->api->library);
     api_tools_forget_org(rq->api, org->id);
     cut_keys(rq, org->id); /* one that was on its way when the deletion began */
     org_forget(rq->api->accounts, org->id);

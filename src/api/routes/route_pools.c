@@ -47,7 +47,8 @@ void route_pool_prewarm(struct request *rq)
         return request_refuse(rq, BRIG_E_USAGE, "language: must be python, javascript, typescript or bash");
     if (template && template->type != JSON_STRING)
         return request_refuse(rq, BRIG_E_USAGE, "template: must be a string");
-    if (template && sbox_template_check(template->string, config_get(rq->api->config), &rq->caller, &err) < 0)
+    if (template &&
+        sbox_template_check(template->string, config_get(rq->api->config), rq->api->templates, &rq->caller, &err) < 0)
         return request_fail(rq, &err);
     if (!count || !count->integer || count->i64 < 0 || count->i64 > PREWARM_MAX)
         return request_refuse(rq, BRIG_E_USAGE, "count: must be a number from 0 to %d", PREWARM_MAX);

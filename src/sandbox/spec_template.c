@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spec_template.c: what the name of a template means. A name is looked for in this order: `host`; the templates of the
+ * organisation; those that all organisations share; `python:VERSION`, which others write and which is the host's own
+ * root here; the directory of `[sandbox] templates`. A template of layers is copied into the spec: the sandbox keeps
+ * what the name meant when it was asked for, also over a restart, and a name may move meanwhile.
+ */
+#include <sys/stat.h>
+
+#include "host/limits.h"
+#include "sandbox/private.h"
+
+/* Others call it "python:3.12-slim"; here it is the host's own python, and a note says so if the version differs. */
+static void note_python(const char *name, char *note, size_t size)
+{
+    char target[256];
+    const char *asked = name + strlen("python:");
+    ssize_t n = readlink("/usr/bin/python3", target, sizeof target - 1);
+    size_t len = strspn(asked, "0123456789.");
+
+    target[n > 0 ? n : 0] = '\0';
+    const char *have = strstr(target, "python3");
+    have = have ? have + strlen("python") : "";
+    while (len > 0 && asked[len - 1] == '.')
+        len--;
+    if (!have[0])
+        snprintf(note, size, "template %s is the host's root here, which has no python3", name);
+    else if (len == 0 || strncmp(have, asked, len) != 0 || (have[len] != '\0' && have[len] != '.'))
+        snprintf(note, size, "template %s is the host's root here, with python %s", name, have);
+}
+
+static int find_directory(const char *name, const struct config *config, struct template_place *ret,
+                          struct brig_err *err)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-";
+    struct stat st;
+
+    if (name[0] == '\0' || name[0] == '.' || name[0] == '-' || strspn(name, plain) != strlen(name))
+        return err_usage(err, "template %s: must be a name of [A-Za-z0-9_.:-]", name);
+    if (config->templates && config->templates[0])
+        for (int tar = 0; tar < 2; tar++) {
+            int r = str_format(ret->rootfs, sizeof ret->rootfs, "%s/%s%s", config->templates, name, tar ? ".tar" : "");
+            if (r > 0 && stat(ret->rootfs, &st) == 0 && (tar ? S_ISREG(st.st_mode) : S_ISDIR(st.st_mode)))
+                return 0;
+        }
+    ret->rootfs[0] = '\0';
+    return err_usage(err, "template %s: nothing here can supply it", name);
+}
+
+int spec_template(const char *name, const struct config *config, const struct templates *templates, const char *org,
+                  bool admin, struct template_place *ret, struct brig_err *err)
+{
+    *ret = (struct template_place){.object = NULL};
+    if (str_eq(name, "host"))
+        return 0;
+    ret->object = templates ? templates_find(templates, org, name) : NULL;
+    if (ret->object)
+        return 0;
+    if (str_starts(name, "python:")) {
+        note_python(name, ret->note, sizeof ret->note);
+        return 0;
+    }
+    if (name[0] != '/')
+        return find_directory(name, config, ret, err);
+    if (!admin)
+        return err_set(err, BRIG_E_FORBIDDEN, 0, "template %s: paths are only for administrators", name);
+    int r = check_inside_path("template", name, err);
+    if (r < 0)
+        return r;
+    return str_copy(ret->rootfs, sizeof ret->rootfs, name) < 0 ? err_usage(err, "template: too long") : 0;
+}
+
+/* An image that names no user gets ours; one that names root gets root inside. Others are not there yet. */
+static void take_user(struct sbox_spec *spec, const char *user)
+{
+    size_t len = strcspn(user, ":");
+
+    if ((len == 1 && user[0] == '0') || (len == 4 && memcmp(user, "root", 4) == 0))
+        snprintf(spec->user, sizeof spec->user, "root");
+    else if (len > 0)
+        snprintf(spec->note, sizeof spec->note, "the image's user is %.64s; its programs run as %s here", user,
+                 spec->user);
+}
+
+int spec_template_use(struct sbox_spec *spec, const struct config *config, const struct templates *templates,
+                      const struct caller *caller, bool workdir_given, bool user_given, struct brig_err *err)
+{
+    struct template_place place;
+    int r = spec_template(spec->template_name, config, templates, caller->org_id, caller_is_admin(caller), &place, err);
+
+    if (r < 0)
+        return r;
+    str_assign(spec->note, place.note);
+    if (!place.object)
+        return 0;
+    r = template_copy(place.object, &spec->image, err);
+    if (r < 0)
+        return r;
+    const char *workdir = spec->image->info.image.workdir;
+    if (!user_given)
+        take_user(spec, spec->image->info.image.user);
+    spec->workdir_of_image = !workdir_given && workdir[0];
+    if (spec->workdir_of_image && str_copy(spec->workdir, sizeof spec->workdir, workdir) < 0)
+        return err_usage(err, "template %s: its working directory is too long", spec->template_name);
+    return 0;
+}
+
+int sbox_template_check(const char *name, const struct config *config, const struct templates *templates,
+                        const struct caller *caller, struct brig_err *err)
+{
+    struct template_place place;
+
+    if (strlen(name) >= sizeof((struct sbox_spec *)0)->template_name)
+        return err_usage(err, "template %.64s: too long", name);
+    return spec_template(name, config, templates, caller->org_id, caller_is_admin(caller), &place, err);
+}
+
+/* ---- what is in use ------------------------------------------------------------------------------------ */
+
+struct templates *manager_templates(const struct manager *manager)
+{
+    return manager->templates;
+}
+
+static bool list_uses_layer(const struct sbox *first, const char *layer)
+{
+    for (const struct sbox *s = first; s; s = s->next)
+        for (size_t i = 0; s->spec.image && i < s->spec.image->info.n_layers; i++)
+            if (str_eq(s->spec.image->info.layers[i], layer))
+                return true;
+    return false;
+}
+
+bool manager_uses_layer(const struct manager *manager, const char *layer)
+{
+    return list_uses_layer(manager->first, layer) || list_uses_layer(manager->children, layer);
+}
+
+static size_t list_uses_template(const struct sbox *first, const char *org, const char *name)
+{
+    size_t n = 0;
+
+    for (const struct sbox *s = first; s; s = s->next)
+        n += s->spec.image && str_eq(s->spec.image->org, org) && str_eq(s->spec.image->name, name);
+    return n;
+}
+
+size_t manager_uses_template(const struct manager *manager, const char *org, const char *name)
+{
+    return list_uses_template(manager->first, org, name) + list_uses_template(manager->children, org, name);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spool.h: writes a stream to a file without making the loop wait for the disk: one piece is being written by a thread,
+ * the next one is gathered. Who writes waits for wrote() when a piece is large.
+ */
+#ifndef BRIG_TEMPLATE_SPOOL_H
+#define BRIG_TEMPLATE_SPOOL_H
+
+#include "loop/workers.h"
+
+#define SPOOL_MAX (4u << 20) /* the bytes that may wait */
+
+struct spool;
+/* wrote: so many bytes are in the file now; error is negative if they could not be written. Never from within. */
+int spool_create(struct workers *workers, int fd, void (*wrote)(void *ctx, size_t len, int error), void *ctx,
+                 struct spool **ret) MUST_CHECK;                               /* -ENOMEM; it owns fd on success */
+int spool_write(struct spool *spool, const void *data, size_t len) MUST_CHECK; /* -EMSGSIZE, -ENOMEM */
+bool spool_is_idle(const struct spool *spool);                                 /* Everything is in the file. */
+void spool_free(struct spool *spool); /* at any time; takes NULL. wrote() is not called any more. */
+
+#endif
