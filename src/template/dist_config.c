@@ -33,7 +33,8 @@ int dist_open(const struct config *config, struct loop *loop, int blobs_fd, stru
     AUTO_FREE char *insecure = mem_strdup(config->templates_insecure);
     AUTO_FREE struct dist_mirror *pairs = mem_zalloc(WORDS_MAX * sizeof *pairs);
     const char *mirror_words[WORDS_MAX], *insecure_words[WORDS_MAX];
-    struct dist_options options = {.loop = loop, .blobs_fd = blobs_fd, .ca_file = config->gate_ca_bundle};
+    struct dist_options options = {
+        .loop = loop, .blobs_fd = blobs_fd, .ca_file = config->gate_ca_bundle, .off = !config->templates_registries};
 
     if (!mirrors || !insecure || !pairs)
         return err_nomem(err);

@@ -44,101 +44,6 @@ struct dist_call {
     struct brig_err err;
 };
 
-/* ---- origins ---------------------------------------------------------------------------------------------- */
-
-static void origin_free(struct dist_origin *origin)
-{
-    if (!origin)
-        return;
-    for (size_t i = 0; i < origin->n_servers; i++)
-        crypto_secret_free(origin->servers[i].login.memory, origin->servers[i].login.size);
-    mem_free(origin->servers);
-    mem_free(origin);
-}
-
-/* All three texts in one piece, each with its NUL. */
-static int copy_login(struct dist_server *server, const struct dist_login *login, struct brig_err *err)
-{
-    const char *texts[] = {login->user, login->password, login->identity_token};
-    const char **to[] = {&server->login.user, &server->login.password, &server->login.identity_token};
-    size_t size = 0, at = 0;
-
-    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-        size += (texts[i] ? strlen(texts[i]) : 0) + 1;
-    if (login->user && strchr(login->user, ':'))
-        return err_usage(err, "login at %.100s: a user has no colon", server->host);
-    server->login.memory = crypto_secret_alloc(size);
-    if (!server->login.memory)
-        return err_nomem(err);
-    server->login.size = size;
-    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
-        size_t len = texts[i] ? strlen(texts[i]) : 0;
-        if (len > 0)
-            memcpy(server->login.memory + at, texts[i], len);
-        *to[i] = server->login.memory + at;
-        at += len + 1;
-    }
-    return 0;
-}
-
-/* host is for people and logins, address what is connected to; url NULL: it follows from the address. */
-static int add_server(struct dist_origin *origin, const struct dist_ask *ask, const char *host, const char *address,
-                      const char *url, struct brig_err *err)
-{
-    struct dist_server *server = &origin->servers[origin->n_servers++];
-    struct dist_login login = {0};
-
-    if (str_copy(server->host, sizeof server->host, host) < 0 ||
-        str_copy(server->address, sizeof server->address, address) < 0 ||
-        (url && str_copy(server->url, sizeof server->url, url) < 0))
-        return err_usage(err, "%.100s...: the address is too long", url ? url : host);
-    return ask->login && ask->login(ask->login_ctx, server->host, &login) ? copy_login(server, &login, err) : 0;
-}
-
-static int origin_make(const struct dist *dist, const struct dist_ask *ask, const struct image_ref *ref,
-                       struct dist_origin **ret, struct brig_err *err)
-{
-    struct dist_origin *origin = mem_zalloc(sizeof *origin);
-    int r = 0;
-
-    if (origin)
-        origin->servers = mem_zalloc((dist->n_mirrors + 1) * sizeof *origin->servers);
-    if (!origin || !origin->servers) {
-        origin_free(origin);
-        return err_nomem(err);
-    }
-    origin->ref = *ref;
-    for (size_t i = 0; r == 0 && i < dist->n_mirrors; i++) {
-        char address[IMAGE_HOST];
-        if (strcasecmp(dist->mirrors[i].host, ref->host) == 0 &&
-            dist_url_address(dist->mirrors[i].url, address, sizeof address) == 0)
-            r = add_server(origin, ask, address, address, dist->mirrors[i].url, err);
-    }
-    if (r == 0)
-        r = add_server(origin, ask, ref->host, image_ref_server(ref), NULL, err);
-    if (r < 0)
-        origin_free(origin);
-    else
-        *ret = origin;
-    return r;
-}
-
-static bool same_login(const struct dist_secret *a, const struct dist_secret *b)
-{
-    return a->size == b->size && (a->size == 0 || memcmp(a->memory, b->memory, a->size) == 0);
-}
-
-/* Would a fetch from b end as one from a did? */
-static bool origin_equal(const struct dist_origin *a, const struct dist_origin *b)
-{
-    bool same = str_eq(a->ref.host, b->ref.host) && str_eq(a->ref.repository, b->ref.repository) &&
-                a->n_servers == b->n_servers;
-
-    for (size_t i = 0; same && i < a->n_servers; i++)
-        same = same_login(&a->servers[i].login, &b->servers[i].login);
-    return same;
-}
-
 /* ---- calls ------------------------------------------------------------------------------------------------ */
 
 static void call_move(struct dist_call *call, struct dist_call **list)
@@ -154,7 +59,7 @@ static void call_free(struct dist_call *call)
 {
     call_move(call, NULL);
     call->dist->n_calls--;
-    origin_free(call->origin);
+    dist_origin_free(call->origin);
     dist_image_free(call->image);
     mem_free(call);
 }
@@ -176,13 +81,15 @@ static void tell_finished(struct dist *dist)
 static int call_make(struct dist *dist, const struct dist_ask *ask, const struct image_ref *ref, void *ctx,
                      struct dist_call **ret, struct brig_err *err)
 {
+    if (dist->off)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "[templates] registries = false: no registry is asked");
     if (dist->n_calls >= CALLS_MAX)
         return err_set(err, BRIG_E_LIMIT, 0, "%u calls wait for registries already", CALLS_MAX);
     struct dist_call *call = mem_zalloc(sizeof *call);
     if (!call)
         return err_nomem(err);
     *call = (struct dist_call){.dist = dist, .ctx = ctx};
-    int r = origin_make(dist, ask, ref, &call->origin, err);
+    int r = dist_origin_make(dist, ask, ref, &call->origin, err);
     if (r < 0) {
         mem_free(call);
         return r;
@@ -199,7 +106,7 @@ static void fetch_free(struct dist_fetch *fetch)
     list_remove(&fetch->dist->fetches, fetch);
     if (fetch->multi)
         curl_multi_cleanup(fetch->multi);
-    origin_free(fetch->origin);
+    dist_origin_free(fetch->origin);
     dist_image_free(fetch->image);
     mem_free(fetch);
 }
@@ -211,7 +118,7 @@ static void fetch_start(struct dist_fetch *fetch)
 
     while (leader->next) /* the oldest */
         leader = leader->next;
-    origin_free(fetch->origin);
+    dist_origin_free(fetch->origin);
     fetch->origin = take_ptr(&leader->origin);
     leader->led = true;
     fetch->size = leader->size;
@@ -240,7 +147,7 @@ static bool is_told(const struct dist_call *call, const struct dist_fetch *fetch
 {
     if (fetch->result == -ECANCELED || call->size != fetch->size)
         return false;
-    return fetch->result == 0 || call->led || origin_equal(call->origin, fetch->origin);
+    return fetch->result == 0 || call->led || dist_origin_equal(call->origin, fetch->origin);
 }
 
 static void fetch_done(struct job *job)
@@ -429,64 +336,6 @@ int dist_check(struct dist *dist, const char *host, const struct dist_ask *ask,
 
 /* ---- life ------------------------------------------------------------------------------------------------- */
 
-static char *copy_text(const char *text)
-{
-    return mem_strdup(text ? text : "");
-}
-
-/* libcurl would not read HTTP_PROXY, which is right for CGI programs; brigd is none. */
-static const char *from_environment(const char *lower, const char *upper)
-{
-    const char *text = getenv(lower);
-
-    if (!text)
-        text = getenv(upper);
-    if (!text && !str_eq(lower, "no_proxy"))
-        text = getenv("all_proxy") ? getenv("all_proxy") : getenv("ALL_PROXY");
-    return text;
-}
-
-static int copy_lists(struct dist *dist, const struct dist_options *options, struct brig_err *err)
-{
-    dist->mirrors = mem_zalloc((options->n_mirrors + 1) * sizeof *dist->mirrors);
-    dist->insecure = mem_zalloc((options->n_insecure + 1) * sizeof *dist->insecure);
-    if (!dist->mirrors || !dist->insecure)
-        return err_nomem(err);
-    for (size_t i = 0; i < options->n_insecure; i++)
-        if (!(dist->insecure[dist->n_insecure++] = mem_strdup(options->insecure[i])))
-            return err_nomem(err);
-    for (size_t i = 0; i < options->n_mirrors; i++) {
-        int r = dist_url_check(dist, options->mirrors[i].url, false, err);
-        if (r < 0)
-            return r;
-        struct dist_mirror *to = &dist->mirrors[dist->n_mirrors++];
-        char *url = mem_strdup(options->mirrors[i].url);
-        to->url = url;
-        to->host = mem_strdup(options->mirrors[i].host);
-        if (!to->host || !to->url)
-            return err_nomem(err);
-        for (size_t len = strlen(url); len > 0 && url[len - 1] == '/'; len--)
-            url[len - 1] = '\0';
-    }
-    return 0;
-}
-
-static int copy_options(struct dist *dist, const struct dist_options *options, struct brig_err *err)
-{
-    dist->attempts = options->attempts ? options->attempts : 5;
-    dist->rest_ms = options->rest_ms ? options->rest_ms : 500;
-    dist->connect_s = options->connect_s ? options->connect_s : 15;
-    dist->stall_s = options->stall_s ? options->stall_s : 30;
-    dist->proxy_http = copy_text(options->proxy ? options->proxy : from_environment("http_proxy", "HTTP_PROXY"));
-    dist->proxy_https = copy_text(options->proxy ? options->proxy : from_environment("https_proxy", "HTTPS_PROXY"));
-    dist->no_proxy = copy_text(options->no_proxy ? options->no_proxy : from_environment("no_proxy", "NO_PROXY"));
-    if (!dist->proxy_http || !dist->proxy_https || !dist->no_proxy)
-        return err_nomem(err);
-    if (options->ca_file && options->ca_file[0] && !(dist->ca_file = mem_strdup(options->ca_file)))
-        return err_nomem(err);
-    return copy_lists(dist, options, err);
-}
-
 static int open_blobs(struct dist *dist, int blobs_fd, struct brig_err *err)
 {
     if (mkdirat(blobs_fd, "sha256", 0700) < 0 && errno != EEXIST)
@@ -504,7 +353,7 @@ int dist_create(const struct dist_options *options, struct dist **ret, struct br
     *dist = (struct dist){.loop = options->loop, .blobs_fd = -1, .tick = {.fn = on_tick}};
     dist->tick.ctx = dist;
     pthread_mutex_init(&dist->lock, NULL);
-    int r = curl_global_init(CURL_GLOBAL_DEFAULT) == 0 ? copy_options(dist, options, err) : err_nomem(err);
+    int r = curl_global_init(CURL_GLOBAL_DEFAULT) == 0 ? dist_options_copy(dist, options, err) : err_nomem(err);
     if (r == 0)
         r = open_blobs(dist, options->blobs_fd, err);
     if (r == 0)
@@ -535,18 +384,7 @@ void dist_destroy(struct dist *dist)
     loop_timer_clear(dist->loop, &dist->tick);
     dist_tokens_free(dist);
     pthread_mutex_destroy(&dist->lock);
-    for (size_t i = 0; i < dist->n_mirrors; i++) {
-        mem_free((char *)dist->mirrors[i].host);
-        mem_free((char *)dist->mirrors[i].url);
-    }
-    for (size_t i = 0; i < dist->n_insecure; i++)
-        mem_free(dist->insecure[i]);
-    mem_free(dist->mirrors);
-    mem_free(dist->insecure);
-    mem_free(dist->proxy_http);
-    mem_free(dist->proxy_https);
-    mem_free(dist->no_proxy);
-    mem_free(dist->ca_file);
+    dist_options_free(dist);
     base_close_fd(&dist->blobs_fd);
     mem_free(dist);
 }

@@ -52,10 +52,11 @@ struct dist_options {
     unsigned blobs_at_once; /* 0: 4 */
     unsigned attempts;      /* without progress, at one server; 0: 5 */
     unsigned rest_ms;       /* before the second attempt, then twice as long each; 0: 500 */
+    bool off;               /* every call is refused: BRIG_E_UNSUPPORTED */
     unsigned connect_s, stall_s; /* 0: 15 and 30. A transfer that is slower than 1 KiB/s for stall_s is cut. */
 };
 int dist_create(const struct dist_options *options, struct dist **ret, struct brig_err *err) MUST_CHECK;
-/* The same from [templates] of the configuration, with the authorities of [gate] ca_bundle. */
+/* The same from [templates] of the configuration (registries = false: off), with [gate] ca_bundle. */
 struct config;
 int dist_open(const struct config *config, struct loop *loop, int blobs_fd, struct dist **ret,
               struct brig_err *err) MUST_CHECK;

@@ -68,6 +68,7 @@ struct dist_fetch {
 struct dist_token;
 struct dist {
     struct loop *loop;
+    bool off;
     int blobs_fd; /* sha256/ */
     struct dist_mirror *mirrors;
     size_t n_mirrors;
@@ -83,6 +84,16 @@ struct dist {
     pthread_mutex_t lock; /* of the tokens: all threads share them */
     struct dist_token *tokens;
 };
+
+/* ---- dist_options.c, dist_origin.c ------------------------------------------------------------------------ */
+
+int dist_options_copy(struct dist *dist, const struct dist_options *options, struct brig_err *err) MUST_CHECK;
+void dist_options_free(struct dist *dist);
+int dist_origin_make(const struct dist *dist, const struct dist_ask *ask, const struct image_ref *ref,
+                     struct dist_origin **ret, struct brig_err *err) MUST_CHECK;
+void dist_origin_free(struct dist_origin *origin); /* origin may be NULL */
+/* Would a fetch from b end as one from a did? */
+bool dist_origin_equal(const struct dist_origin *a, const struct dist_origin *b);
 
 /* ---- dist_http.c: one request ----------------------------------------------------------------------------- */
 

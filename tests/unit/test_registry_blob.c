@@ -491,6 +491,15 @@ static void bad_questions(void **state)
                      -EINVAL);
     assert_non_null(strstr(err.message, "a user has no colon"));
     bench_done(&bench);
+
+    bench_init(&bench, WAY_HONEST);
+    bench.rig.options.off = true;
+    rig_open(&bench.rig);
+    ask.login = NULL;
+    assert_int_equal(dist_blob(bench.rig.dist, &ask, bench.content->digest, 1, NULL, rig_on_done, NULL, &call, &err),
+                     -EOPNOTSUPP);
+    assert_string_equal(err.message, "[templates] registries = false: no registry is asked");
+    bench_done(&bench);
 }
 
 int main(void)
