@@ -197,6 +197,9 @@ static int enter_user_ns(struct enter *e)
         /* That dropped the effective capabilities, without which some hosts forbid user namespaces. */
         TRY(e, "capabilities", owner_raise_effective());
     }
+    int r = enter_pids_of_all(e);
+    if (r < 0)
+        return r;
     TRY(e, "unshare", SYS(unshare(CLONE_NEWUSER)));
     /* Changing ids cleared it; without it the spawner could not write our maps when it is no real root. */
     TRY(e, "dumpable", SYS(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)));

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import unittest
 
-from jailkit import IS_ROOT, PATH, PLAIN_ID, SH, JailTest, SubidUser, World, needs_root, read
+from jailkit import IS_ROOT, PATH, PLAIN_ID, PY, SH, JailTest, SubidUser, World, needs_root, read
 
 SEVEN = "00000000000000fb"  # chown, dac_override, fowner, fsetid, kill, setgid, setuid
 ROOT = ("--user", "root", "--writable-root")
@@ -252,6 +252,16 @@ class Rootless(Rights, JailTest):
         os.mkdir(top)
         os.chown(top, USER.pw_uid, USER.pw_gid)
         self.refused(*self.flags, "-v", f"{top}:/data", "--", "/bin/true", words=("bind source", top, "read-only"))
+
+    def test_a_process_for_each_id(self):
+        """Without cgroups the kernel counts processes for each id; the limit is on their sum all the same."""
+        script = ("import os, sys, time\nmade = 0\nfor uid in range(2000, 2200):\n    try: pid = os.fork()\n"
+                  "    except BlockingIOError: break\n    if pid == 0:\n        os.setuid(uid)\n"
+                  "        try: os.fork()\n        except BlockingIOError: pass\n        time.sleep(1000)\n"
+                  "    made += 1\nprint(made)")
+        receipt = self.w.receipt(*self.flags, "--pids", "40", *PY, script, status=0)
+        self.assertLess(int(receipt["stdout"]), 40)
+        self.assertTrue(receipt["protection"]["layers"]["pids"]["on"])
 
     def test_shared_ids_are_said(self):
         row = self.w.receipt(*self.flags, "--", "/bin/true", status=0)["protection"]["layers"]["uid_range"]
