@@ -336,6 +336,8 @@ int program_exit_signal(const struct program *p)
 {
     int status = (int)p->exit.status;
 
+    if (!p->has_exit && !p->start_errnum)
+        return SIGKILL; /* it was there until its sandbox, or we, ended it */
     return p->has_exit && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 

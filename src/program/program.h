@@ -111,6 +111,7 @@ enum brig_cause program_cause(struct program *program, const struct box_stats *s
 enum brig_cause program_gone(struct program *program, const char *why, const struct box_end *end);
 bool program_ended_by_itself(const struct program *program);
 int program_exit_code(const struct program *program);
+/* Returns SIGKILL if its end was never told: its sandbox has ended it. */
 int program_exit_signal(const struct program *program);
 /* Reads the counters of its leaf. It does not set wall_ms. */
 void program_usage(const struct program *program, struct brig_usage *ret);

@@ -313,7 +313,7 @@ struct run *executor_find(struct executor *executor, const char *org, const char
     return NULL;
 }
 
-void run_json(const struct run *run, struct json *json)
+void run_put(const struct run *run, bool now, struct json *json)
 {
     static const char *const names[STEP_MAX] = {
         "waiting_for_approval", "queued", "installing", "queued", "running", "running", "running"};
@@ -323,7 +323,8 @@ void run_json(const struct run *run, struct json *json)
     json_object(json);
     json_key_string(json, "id", run->id);
     json_key_string(json, "kind", kinds[run->kind]);
-    json_key_string(json, "status", placed ? "running" : names[run->step]);
+    if (now)
+        json_key_string(json, "status", placed ? "running" : names[run->step]);
     json_key_string(json, "organization_id", run->caller.org_id);
     if (run->tool.name && run->kind == FRAME_TOOL) {
         json_key_object(json, "tool");
@@ -335,6 +336,11 @@ void run_json(const struct run *run, struct json *json)
         json_key_string(json, "agent_id", run->agent_id);
     receipt_put_time(json, "started_at", run->created_at_ns);
     json_end(json);
+}
+
+void run_json(const struct run *run, struct json *json)
+{
+    run_put(run, true, json);
 }
 
 /* ---- the executor --------------------------------------------------------------------------------------- */

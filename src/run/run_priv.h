@@ -224,6 +224,8 @@ void outcome_done(struct outcome *o);
 /* step_receipt.c */
 void run_store_refused(struct run *run);
 void run_store_open(struct run *run); /* A background run has begun. */
+/* Writes what a run is, as run_json() does; now: with its status, which holds at this moment only. */
+void run_put(const struct run *run, bool now, struct json *json);
 /* run_audit.c */
 uint64_t run_audit(struct run *run);
 void run_audit_refused(struct run *run);

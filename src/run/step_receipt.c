@@ -137,7 +137,7 @@ void run_store_open(struct run *run)
     if (!run->executor->o.store)
         return;
     fill_row(run, &row);
-    run_json(run, &json);
+    run_put(run, false, &json); /* nobody writes it again when the run goes on */
     if (json_finish(&json) < 0)
         return;
     row.doc = buf.data;

@@ -4,8 +4,6 @@
  * with what the service adds. It also makes the document of a run that goes on, from which a restarted daemon continues
  * it.
  */
-#include <signal.h>
-
 #include "receipt/receipt.h"
 #include "sandbox/processes.h"
 
@@ -27,7 +25,7 @@ static void fill_end(const struct process *process, struct brig_receipt *r)
     r->started = process->started_at_ns != 0 && !process->prog.start_errnum && process->pid != 0;
     str_assign(r->detail, process->prog.detail);
     r->exit_code = program_exit_code(&process->prog);
-    r->signal = process->prog.has_exit || process->prog.start_errnum ? program_exit_signal(&process->prog) : SIGKILL;
+    r->signal = program_exit_signal(&process->prog);
 }
 
 int process_receipt(struct process *process)

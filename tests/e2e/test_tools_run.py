@@ -165,6 +165,23 @@ class Runs(LettaTest):
                    lambda: self.ask("GET", f"/runs/{begun['id']}").get("outcome", {}).get("cause") == "cancelled")
         self.assertEqual(len([e for e in self.audit(begun["id"]) if e["action"] == "tool.run"]), 1)
 
+    def test_a_run_that_its_sandbox_ends(self):
+        """It did not exit, so it has no exit code; and what a list shows of it is true when it is shown."""
+        box = self.d.ask("POST", "/v1/sandboxes", {}).json["id"]
+        run = self.d.ask("POST", "/v1/run", {"command": "sleep 1000", "sandbox_id": box, "background": True}).json["id"]
+        wait_until("it runs", lambda: self.d.ask("GET", f"/v1/runs/{run}").json["status"] == "running")
+
+        def shown():
+            return [r.get("status", "running") for r in self.d.ask("GET", "/v1/runs").json["runs"] if r["id"] == run]
+
+        wait_until("its row is there", shown)
+        self.assertEqual(shown(), ["running"])
+        self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{box}").status, 204)
+        wait_until("it has ended", lambda: "outcome" in self.d.ask("GET", f"/v1/runs/{run}").json)
+        self.assertEqual(self.d.ask("GET", f"/v1/runs/{run}").json["outcome"],
+                         {"cause": "cancelled", "exit_code": None, "signal": 9, "limits_hit": [],
+                          "detail": "the sandbox was ended: deleted"})
+
     def test_a_fresh_sandbox_each(self):
         body = ("import os\nfound = os.path.exists('/tmp/mark') or os.path.exists('/workspace/mark')\n"
                 "open('/tmp/mark', 'w').close()\nopen('/workspace/mark', 'w').close()\nreturn found")
