@@ -453,14 +453,121 @@ static void writes_what_it_reads(void **state)
     assert_int_equal(tar_put_header(archive, &longer), -ENAMETOOLONG);
 }
 
+static struct tar_extra extra;
+
+/* The first member as a reader of layers gets it. */
+static int first_extra(void)
+{
+    const uint8_t *at = archive, *data;
+    size_t len = archive_len, n;
+
+    tar_parser_init(&parser);
+    parser.extra = &extra;
+    return tar_parse(&parser, &at, &len, &data, &n);
+}
+
+static void attributes_are_collected(void **state)
+{
+    const char *name;
+    const uint8_t *value;
+    uint32_t at = 0, len;
+
+    (void)state;
+    begin();
+    add('x', "pax", NULL, "30 SCHILY.xattr.user.a=one=1\n\n26 SCHILY.xattr.user.b=\nx\n9 uid=99\n");
+    add('0', "f", NULL, "abc");
+    add('0', "g", NULL, NULL);
+    end();
+    assert_int_equal(first(), TAR_MEMBER);
+    assert_int_equal(parser.member.uid, 99);
+    assert_int_equal(first_extra(), TAR_MEMBER);
+    assert_true(tar_xattr_next(&extra, &at, &name, &value, &len));
+    assert_string_equal(name, "user.a");
+    assert_int_equal(len, 6);
+    assert_memory_equal(value, "one=1\n", 6);
+    assert_true(tar_xattr_next(&extra, &at, &name, &value, &len));
+    assert_string_equal(name, "user.b");
+    assert_int_equal(len, 2);
+    assert_false(tar_xattr_next(&extra, &at, &name, &value, &len));
+    /* The next member has none. */
+    const uint8_t *in = archive, *data;
+    size_t left = archive_len, n;
+    tar_parser_init(&parser);
+    parser.extra = &extra;
+    for (int members = 0; members < 2;)
+        members += tar_parse(&parser, &in, &left, &data, &n) == TAR_MEMBER;
+    assert_string_equal(parser.member.name, "g");
+    assert_int_equal(extra.xattrs_len, 0);
+}
+
+/* Each way to write a map comes to the same pieces; a reader that wants none refuses them all. */
+static void maps_in_all_forms(void **state)
+{
+    static const char *const headers[] = {
+        "22 GNU.sparse.size=99\n26 GNU.sparse.numblocks=2\n23 GNU.sparse.offset=0\n25 GNU.sparse.numbytes=3\n"
+        "24 GNU.sparse.offset=50\n25 GNU.sparse.numbytes=4\n",
+        "22 GNU.sparse.size=99\n27 GNU.sparse.map=0,3,50,4\n21 GNU.sparse.name=s\n",
+        "22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n21 GNU.sparse.name=s\n26 GNU.sparse.realsize=99\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(headers); i++) {
+        begin();
+        add('x', "pax", NULL, headers[i]);
+        uint8_t *member = add('0', i == 0 ? "s" : "GNUSparseFile.0/s", NULL, i < 2 ? "abcdefg" : "2\n0\n3\n50\n4\n");
+        if (i == 2) {
+            snprintf((char *)member + 124, 12, "%011o", TAR_BLOCK + 7);
+            sum_up(member);
+            archive_len += TAR_BLOCK;
+        }
+        end();
+        assert_int_equal(first(), -EOPNOTSUPP);
+        assert_int_equal(first_extra(), TAR_MEMBER);
+        assert_string_equal(parser.member.name, "s");
+        assert_true(parser.member.sparse && parser.member.size == 99);
+        assert_int_equal(extra.n_pieces, 2);
+        assert_true(extra.pieces[1].at == 50 && extra.pieces[1].size == 4);
+        assert_int_equal(tar_skip(&parser), TAR_BLOCK);
+    }
+}
+
+static void writes_extras_that_it_reads(void **state)
+{
+    static uint8_t out[TAR_EXTRA_MAX];
+    static struct tar_extra made;
+    struct tar_member member = {
+        .kind = TAR_FILE, .sparse = true, .size = UINT64_C(1) << 40, .name = "s", .name_len = 1};
+    int len;
+
+    (void)state;
+    for (uint32_t i = 0; i < TAR_PIECES_MAX; i++)
+        made.pieces[made.n_pieces++] = (struct tar_piece){(uint64_t)i << 26, i % 3};
+    assert_int_equal(tar_xattr_add(&made, "user.x", "value", 5), 0);
+    len = tar_put_extra(out, sizeof(out), &member, &made);
+    assert_true(len > 0 && len % (int)TAR_BLOCK == 0 && len <= (int)sizeof(archive));
+    begin();
+    memcpy(archive, out, (size_t)len);
+    archive_len = (size_t)len;
+    assert_int_equal(first_extra(), TAR_MEMBER);
+    assert_true(parser.member.sparse && parser.member.size == member.size);
+    assert_int_equal(extra.n_pieces, TAR_PIECES_MAX);
+    assert_memory_equal(extra.pieces, made.pieces, sizeof(made.pieces));
+    assert_int_equal(extra.xattrs_len, made.xattrs_len);
+    assert_memory_equal(extra.xattrs, made.xattrs, made.xattrs_len);
+    assert_int_equal(tar_xattr_add(&made, "user.y", out, TAR_XATTRS_MAX), -E2BIG);
+    assert_int_equal(tar_put_extra(out, TAR_HEADER_MAX, &member, &made), -ENAMETOOLONG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_every_kind),     cmocka_unit_test(names_are_cleaned),
-        cmocka_unit_test(prefix_only_in_ustar), cmocka_unit_test(numbers_in_all_forms),
-        cmocka_unit_test(checksums_and_ends),   cmocka_unit_test(contents_where_none_belong),
-        cmocka_unit_test(pax_headers),          cmocka_unit_test(extensions_that_contradict),
-        cmocka_unit_test(gnu_long_names),       cmocka_unit_test(writes_what_it_reads),
+        cmocka_unit_test(attributes_are_collected),    cmocka_unit_test(maps_in_all_forms),
+        cmocka_unit_test(writes_extras_that_it_reads), cmocka_unit_test(reads_every_kind),
+        cmocka_unit_test(names_are_cleaned),           cmocka_unit_test(prefix_only_in_ustar),
+        cmocka_unit_test(numbers_in_all_forms),        cmocka_unit_test(checksums_and_ends),
+        cmocka_unit_test(contents_where_none_belong),  cmocka_unit_test(pax_headers),
+        cmocka_unit_test(extensions_that_contradict),  cmocka_unit_test(gnu_long_names),
+        cmocka_unit_test(writes_what_it_reads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
