@@ -348,10 +348,16 @@ static bool may_be_over_soon(CURLcode code)
     }
 }
 
-static bool is_plain(CURLcode code)
+/* Was there nobody who speaks TLS? Where nobody listens, plain http is at another port only if the URL names none. */
+static bool is_plain(CURLcode code, const char *url)
 {
-    return code == CURLE_COULDNT_CONNECT || code == CURLE_SSL_CONNECT_ERROR || code == CURLE_GOT_NOTHING ||
-           code == CURLE_SEND_ERROR || code == CURLE_RECV_ERROR;
+    char address[IMAGE_HOST];
+    const char *colon = dist_url_address(url, address, sizeof address) == 0 ? strrchr(address, ':') : NULL;
+
+    if (code == CURLE_COULDNT_CONNECT)
+        return !colon || strchr(colon, ']');
+    return code == CURLE_SSL_CONNECT_ERROR || code == CURLE_GOT_NOTHING || code == CURLE_SEND_ERROR ||
+           code == CURLE_RECV_ERROR;
 }
 
 static int explain(const struct hop *hop, CURLcode code, struct brig_err *err)
@@ -394,7 +400,7 @@ static int hop_go(struct hop *hop, char ret_next[DIST_URL], struct brig_err *err
     if (code != CURLE_OK) {
         bool ours = hop->too_many_fields || hop->endless || hop->too_long || hop->refused[0];
         hop->reply->soon = !ours && may_be_over_soon(code);
-        hop->reply->plain = !ours && is_plain(code);
+        hop->reply->plain = !ours && is_plain(code, hop->url);
         return explain(hop, code, err);
     }
     curl_easy_getinfo(hop->easy, CURLINFO_RESPONSE_CODE, &hop->reply->status);

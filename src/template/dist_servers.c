@@ -80,9 +80,9 @@ static int settle_scheme(struct dist_fetch *fetch, struct dist_server *server, s
         const struct dist_get get = {.url = url, .server = server, .server_itself = true, .total_s = 60, .body = &body};
         int r = dist_request(fetch, &get, reply, err);
         buf_done(&body);
-        if (r == -ECANCELED)
+        if (r < 0 && !reply->plain)
             return r;
-        plain = r < 0 && reply->plain;
+        plain = r < 0;
     }
     (void)!str_format(server->url, sizeof server->url, "%s://%s", plain ? "http" : "https", server->address);
     return 0;

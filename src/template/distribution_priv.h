@@ -106,7 +106,7 @@ struct dist_reply {
     uint64_t length, range_from;
     long retry_after_s;
     bool soon;      /* the failure may be over soon */
-    bool plain;     /* there was no TLS at the other end, or nothing at all */
+    bool plain;     /* there was no TLS at the other end */
     char why[1024]; /* the start of the body of an answer that is no success */
 };
 

@@ -316,6 +316,40 @@ static void mirrors_in_order(void **state)
     rig_stop(second);
 }
 
+/* A proxy gets the whole address; a loopback address is never asked through one. */
+static void through_a_proxy(void **state)
+{
+    (void)state;
+    static const char *const insecure[] = {"registry.invalid:5000"};
+    struct image image;
+
+    image_make(&image, "amd64");
+    struct rig_server *server = rig_serve(honest, &image);
+    for (unsigned i = 0; i < 2; i++) {
+        struct rig rig;
+        struct rig_result result;
+        char proxy[128];
+        assert_true(str_format(proxy, sizeof proxy, "http://%s", server->host) > 0);
+        rig_init(&rig);
+        rig.options.insecure = insecure;
+        rig.options.n_insecure = 1;
+        rig.options.proxy = i ? proxy : NULL; /* then it is the environment's */
+        assert_int_equal(setenv("HTTP_PROXY", i ? "http://127.0.0.1:1" : proxy, 1), 0);
+        assert_int_equal(setenv("HTTPS_PROXY", i ? "http://127.0.0.1:1" : proxy, 1), 0);
+        rig_open(&rig);
+        rig_pull(&rig, "registry.invalid:5000/a/b:1", NULL, &result);
+        check_image(&result, &image);
+        assert_int_equal(rig_count(server, "GET http://registry.invalid:5000/v2/a/b/manifests/1 "), i + 1);
+        rig_pull(&rig, at(server, ":1"), NULL, &result);
+        check_image(&result, &image);
+        assert_int_equal(rig_count(server, "GET /v2/a/b/manifests/1 "), i + 1);
+        rig_done(&rig);
+    }
+    unsetenv("HTTP_PROXY");
+    unsetenv("HTTPS_PROXY");
+    rig_stop(server);
+}
+
 static void busy(struct rig_server *server, struct rig_request *rq)
 {
     if (ends(rq->path, "/v2/")) {
@@ -364,13 +398,10 @@ static void failures_that_are_over_soon(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_image_arrives),
-        cmocka_unit_test(another_platform),
-        cmocka_unit_test(lies_are_refused),
-        cmocka_unit_test(redirects),
-        cmocka_unit_test(where_requests_may_go),
-        cmocka_unit_test(mirrors_in_order),
-        cmocka_unit_test(failures_that_are_over_soon),
+        cmocka_unit_test(an_image_arrives),      cmocka_unit_test(another_platform),
+        cmocka_unit_test(lies_are_refused),      cmocka_unit_test(redirects),
+        cmocka_unit_test(where_requests_may_go), cmocka_unit_test(mirrors_in_order),
+        cmocka_unit_test(through_a_proxy),       cmocka_unit_test(failures_that_are_over_soon),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
