@@ -57,6 +57,11 @@ class Root(Inject):
     def test_plain(self):
         self.assertGreater(self.calls(step=4), 25)
 
+    def test_root_inside(self):
+        if not image_stores():
+            self.skipTest("ext4 image stores (root, loop devices)")
+        self.assertGreater(self.calls("--user", "root", "--writable-root", step=9), 10)
+
     def test_no_room_for_the_filter(self):
         """What seccomp answers when net.core.bpf_jit_limit is used up is a number that libc has no words for."""
         env = {"BRIG_TEST_FAIL_SYSCALL": "1", "BRIG_TEST_FAIL_TEXT": "jail_seccomp_install",
