@@ -45,6 +45,7 @@ struct executor;
 struct keyring;
 struct tickets;
 struct library;
+struct registries;
 
 struct api {
     struct loop *loop;
@@ -59,6 +60,7 @@ struct api {
     struct policies *policies;
     struct templates *templates;
     struct library *library; /* makes them */
+    struct registries *registries;
     struct server *server;
     const struct route_table *const *tables; /* one for each interface that is served; NULL ends them */
     struct accounts *accounts;
@@ -292,7 +294,8 @@ route_fn route_runs_list, route_runs_get, route_runs_create, route_runs_attach, 
 route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_delete, route_policy_check;
 route_fn route_secret_list, route_secret_get, route_secret_put, route_secret_delete;
 route_fn route_template_list, route_template_get, route_template_tag, route_template_delete, route_template_prune,
-    route_template_du, route_template_load;
+    route_template_du, route_template_load, route_template_pull, route_template_rebuild;
+route_fn route_registry_list, route_registry_get, route_registry_put, route_registry_delete;
 route_fn route_config_get, route_config_reload, route_events, route_audit;
 
 /* tools, agents and configurations: what letta/ has no form for */

@@ -415,6 +415,7 @@ static int start_library(struct daemon_state *d, struct brig_err *err)
                                             .provider = d->api.provider,
                                             .templates = d->api.templates,
                                             .config = config_get(d->api.config),
+                                            .registries = d->api.registries,
                                             .path = path};
 
     if (str_format(path, sizeof path, "%s/templates", d->state_dir) < 0)

@@ -125,6 +125,9 @@ int daemon_open(struct daemon_state *d, struct brig_err *err)
     if (r == 0)
         r = templates_create(d->api.store, ACCOUNTS_DEFAULT_ORG, &d->api.templates, err);
     if (r == 0)
+        r = registries_create(d->api.store, d->ring, config_get(d->api.config)->secrets_plaintext, &d->api.registries,
+                              err);
+    if (r == 0)
         r = api_tools_open(&d->api, d->ring, d->state_dir, err);
     return r == 0 ? auth_open(&d->api, err) : r;
 }
@@ -148,6 +151,7 @@ void daemon_close(struct daemon_state *d)
     accounts_destroy(d->api.accounts); /* the store calls back for what was on its way */
     policies_destroy(d->api.policies);
     templates_destroy(d->api.templates);
+    registries_destroy(d->api.registries);
     secrets_destroy(d->api.secrets);
     api_tools_close(&d->api);
     keyring_destroy(d->ring);

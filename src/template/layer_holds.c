@@ -115,6 +115,13 @@ bool hold_or_template(struct maker *maker, const char *org, const char *name, st
     return true;
 }
 
+bool maker_has(struct maker *maker, const char *org, const char *name)
+{
+    struct layer_made made;
+
+    return hold_or_template(maker, org, name, &made);
+}
+
 /* ---- collecting --------------------------------------------------------------------------------------- */
 
 static bool is_needed(struct maker *maker, const char *name)

@@ -76,7 +76,7 @@ int job_set_name(struct library_job *job, const char *name, struct brig_err *err
     return 0;
 }
 
-static int check_shared(const struct library *library, const struct caller *caller, bool shared, struct brig_err *err)
+int library_may_share(const struct library *library, const struct caller *caller, bool shared, struct brig_err *err)
 {
     if (!shared)
         return 0;
@@ -115,7 +115,7 @@ int job_new(struct library *library, const struct caller *caller, const struct l
                                 .next = library->jobs};
     library->jobs = job;
     platform_host(&job->platform);
-    int r = check_shared(library, caller, want->shared, err);
+    int r = library_may_share(library, caller, want->shared, err);
     if (r == 0 && want->platform)
         r = platform_parse(want->platform, &job->platform, err);
     if (r == 0 && want->name)
@@ -147,6 +147,7 @@ void job_free(struct library_job *job)
         job->undo(job);
     spool_free(job->spool);
     base_close_fd(&job->fd);
+    registry_login_done(&job->login);
     archive_free(job->archive);
     image_config_free(job->config);
     mem_free(job->layers);
@@ -170,6 +171,18 @@ void library_cancel(struct library_job *job)
     job->cancelled = true;
     if (!job->recording) /* else who comes back frees it */
         job_free(job);
+}
+
+bool job_login(void *ctx, const char *host, struct dist_login *ret)
+{
+    struct library_job *job = ctx;
+
+    registry_login_done(&job->login);
+    if (!job->library->o.registries ||
+        registries_login(job->library->o.registries, job->caller.org_id, host, &job->login) <= 0)
+        return false;
+    *ret = (struct dist_login){.user = job->login.user, .password = job->login.password};
+    return true;
 }
 
 /* ---- collecting --------------------------------------------------------------------------------------- */
@@ -281,6 +294,8 @@ int library_create(const struct library_options *options, struct library **ret, 
                                             .ctx = library};
         r = maker_create(&maker, &library->maker, err);
     }
+    if (r == 0 && options->config->templates_registries)
+        r = dist_open(options->config, options->loop, library->blobs_fd, &library->dist, err);
     if (r < 0)
         library_destroy(library);
     else
@@ -311,6 +326,7 @@ void library_destroy(struct library *library)
         job_free(library->jobs);
     loop_timer_clear(library->o.loop, &library->on_collect);
     maker_destroy(library->maker);
+    dist_destroy(library->dist);
     base_close_fd(&library->work_fd);
     base_close_fd(&library->blobs_fd);
     mem_free(library);

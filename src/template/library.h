@@ -8,6 +8,7 @@
 #define BRIG_TEMPLATE_LIBRARY_H
 
 #include "loop/workers.h"
+#include "records/images/registries.h"
 #include "records/templates.h"
 #include "sandbox/manager.h"
 
@@ -19,7 +20,8 @@ struct library_options {
     struct provider *provider;
     struct templates *templates;
     const struct config *config;
-    const char *path; /* STATE/templates, whose directories `blobs` and `work` are ours */
+    struct registries *registries; /* logins */
+    const char *path;              /* STATE/templates, whose directories `blobs` and `work` are ours */
 };
 int library_create(const struct library_options *options, struct library **ret, struct brig_err *err) MUST_CHECK;
 /* The manager knows what lives: what an earlier life left is removed. */
@@ -62,6 +64,11 @@ int library_load(struct library *library, const struct caller *caller, const str
 int library_load_data(struct library_job *job, const void *data, size_t len, void (*ready)(void *ctx),
                       struct brig_err *err) MUST_CHECK;
 void library_load_end(struct library_job *job);
+
+/* Pulls an image from a registry. Pulling the same image again moves its name to what the registry has by now. */
+int library_pull(struct library *library, const struct caller *caller, const char *reference,
+                 const struct library_want *want, const struct library_events *events, struct library_job **ret,
+                 struct brig_err *err) MUST_CHECK;
 
 /* How many templates there are, how many bytes their layers have, each counted once. */
 struct library_stats {

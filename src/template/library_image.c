@@ -237,7 +237,7 @@ static int want_layer(struct library_job *job, struct brig_err *err)
                                     .n_below = job->at,
                                     .blob = layer->path,
                                     .offset = layer->offset,
-                                    .size = layer->size,
+                                    .size = layer->whole ? 0 : layer->size,
                                     .format = layer->format,
                                     .max_bytes = job->left_bytes,
                                     .max_files = job->library->o.config->templates_max_files};

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "template/archive.h"
+#include "template/distribution.h"
 #include "template/layer_run.h"
 #include "template/layer_make.h"
 #include "template/library.h"
@@ -28,6 +29,7 @@ struct library {
     char path[4000];
     int work_fd, blobs_fd;
     struct maker *maker;
+    struct dist *dist; /* NULL: no registries are asked */
     struct library_job *jobs;
     struct loop_timer on_collect;
     uint64_t made, failed;
@@ -40,6 +42,7 @@ struct job_layer {
     char path[4096]; /* the file that has its bytes */
     uint64_t offset, size;
     const char *format; /* or NULL */
+    bool whole;         /* all of the file, not a part */
     bool ready;         /* the bytes are there */
     bool held;
     uint64_t bytes;
@@ -75,6 +78,9 @@ struct library_job {
     struct layer_run *indexing;
     struct archive *archive;
 
+    struct pull *pull;           /* library_pull.c */
+    struct registry_login login; /* while a call is asked for */
+
     struct library_job *next;
 };
 
@@ -87,11 +93,17 @@ void job_fail(struct library_job *job, const struct brig_err *err);
 /* The name is chosen when the image is known. BRIG_E_CONFLICT if it is taken. */
 int job_set_name(struct library_job *job, const char *name, struct brig_err *err) MUST_CHECK;
 
+/* Only the host's administrator shares. BRIG_E_FORBIDDEN. */
+int library_may_share(const struct library *library, const struct caller *caller, bool shared,
+                      struct brig_err *err) MUST_CHECK;
 /* May the caller load (ref NULL) or pull this image? BRIG_E_FORBIDDEN. */
 int library_may(const struct library *library, const struct caller *caller, const struct image_ref *ref,
                 struct brig_err *err) MUST_CHECK;
 /* What an image is called here: the last part of its path, and the tag unless that is "latest". */
 int library_name_of(const struct image_ref *ref, char out[TEMPLATE_NAME_MAX]) MUST_CHECK;
+
+/* The login of the job's organisation at a registry: for struct dist_ask; ctx is the job. */
+bool job_login(void *ctx, const char *host, struct dist_login *ret);
 
 /* ---- library_image.c ---- */
 /* So many layers; fill them in, and call job_unpack() whenever one is ready. */

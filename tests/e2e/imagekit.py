@@ -2,9 +2,11 @@
 """Images made by the tests themselves: layers as tar bytes, an OCI layout, a `docker save` archive. The programs in
 them are the host's own, with the libraries that they need."""
 
+import base64
 import functools
 import gzip
 import hashlib
+import http.server
 import io
 import json
 import os
@@ -12,6 +14,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+import threading
 
 PROGRAMS = ("sh", "cat", "stat", "env", "ls", "id", "touch", "rm", "sleep", "true")
 
@@ -129,3 +132,86 @@ class Image:
         members.append(entry("manifest.json", json.dumps([{"Config": name, "RepoTags": [tag],
                                                            "Layers": names}]).encode()))
         return tar(*members)
+
+
+class Registry:
+    """A registry on loopback that has one repository, test/image. tags: name -> Image. Options spoil its answers."""
+
+    def __init__(self, login=None):
+        self.tags, self.login = {}, login
+        self.asked = []  # (path, Range) of every request for a blob
+        self.change = {}  # digest -> other bytes
+        self.hold = None  # an Event: blobs stop in their middle until it is set
+        registry = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                registry.answer(self)
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.host = f"127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    def close(self):
+        if self.hold:
+            self.hold.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+    def reply(self, handler, status, body=b"", kind="application/json", **fields):
+        handler.send_response(status)
+        handler.send_header("Content-Type", kind)
+        handler.send_header("Content-Length", str(len(body)))
+        for name, value in fields.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    def answer(self, handler):
+        if self.login:
+            want = "Basic " + base64.b64encode(":".join(self.login).encode()).decode()
+            if handler.headers.get("Authorization") != want:
+                self.reply(handler, 401, b'{"errors":[]}', WWW_Authenticate='Basic realm="test"')
+                return
+        if handler.path == "/v2/":
+            self.reply(handler, 200, b"{}")
+            return
+        found = re.fullmatch(r"/v2/test/image/(manifests|blobs)/(.+)", handler.path)
+        image = self.tags.get(found[2]) if found and found[1] == "manifests" else None
+        if image:
+            self.reply(handler, 200, image.manifest(), "application/vnd.oci.image.manifest.v1+json",
+                       Docker_Content_Digest=digest(image.manifest()))
+            return
+        for image in self.tags.values():
+            for data in (image.config, *image.blobs):
+                if found and digest(data) == found[2]:
+                    self.blob(handler, self.change.get(found[2], data))
+                    return
+        self.reply(handler, 404, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
+
+    def blob(self, handler, data):
+        self.asked.append((handler.path, handler.headers.get("Range")))
+        part = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
+        at = int(part[1]) if part else 0
+        handler.send_response(206 if part else 200)
+        if part:
+            handler.send_header("Content-Range", f"bytes {at}-{len(data) - 1}/{len(data)}")
+        handler.send_header("Content-Length", str(len(data) - at))
+        handler.end_headers()
+        half = at + (len(data) - at) // 2
+        try:
+            handler.wfile.write(data[at:half])
+            handler.wfile.flush()
+            if self.hold and len(data) > 65536:
+                self.hold.wait()
+            handler.wfile.write(data[half:])
+        except OSError:
+            pass  # the client has left

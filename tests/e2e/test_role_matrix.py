@@ -27,7 +27,7 @@ RANKS = {"open": 0, "read-only": 1, "user": 2, "admin": 3, "socket": 4}
 CALLERS = {"none": 0, "read-only": 1, "user": 2, "admin": 3, "socket": 4}
 ENDS = {"reloadConfig", "prune", "rotateSecrets"}  # of the whole service: not called by those who may
 # Names that every organisation has for itself: putting one makes a new object, and does not touch the other's.
-OWN_NAMES = {"putPolicy", "setSecret"}
+OWN_NAMES = {"putPolicy", "setSecret", "putRegistry"}
 NOT_FOUND = {"deleteTool": 400}  # Letta's answer; 404 everywhere else
 LATE = {"waitProcess"}  # the owner's answer comes when the process has ended
 SOURCE = "def f() -> str:\n    \"\"\"\n    Says yes.\n    \"\"\"\n    return 'yes'\n"
@@ -83,12 +83,13 @@ class Matrix(ServiceTest):
         config = ask("POST", "/v1/sandbox-config/local/default")["id"]
         variable = ask("POST", f"/v1/sandbox-config/{config}/environment-variable", {"key": "K", "value": "v"})["id"]
         key = ask("POST", "/v1/keys", {"name": "mine"})["id"]
+        ask("PUT", "/v1/registries/registry.example", {"user": "me", "password": "mine"})
         made = cls.d.ask("POST", "/v1/templates/load?name=mine", tar(entry("mine", b"mine")), **owner)
         assert made.status == 200 and b'"template"' in made.body, made
         cls.objects = {"id": box, "n": "1", "port": "80", "path": "", "run": run, "sandbox": gone, "policy": "mine",
                        "name": "MINE", "tool_id": tool, "tool": tool, "tool_name": "f", "agent_id": agent,
                        "sandbox_config_id": config, "env_var_id": variable, "key": key, "agent_key": "K",
-                       "org": cls.org, "template": "mine"}
+                       "org": cls.org, "template": "mine", "host": "registry.example"}
 
     # ---- the description --------------------------------------------------------------------------------------------
 
@@ -205,7 +206,8 @@ class Matrix(ServiceTest):
 
     def state(self):
         """Everything there is, as its owner and as the host's administrator see it."""
-        paths = ("/v1/sandboxes", "/v1/keys", "/v1/policies", "/v1/secrets", "/v1/templates", "/v1/tools/",
+        paths = ("/v1/sandboxes", "/v1/keys", "/v1/policies", "/v1/secrets", "/v1/templates", "/v1/registries",
+                 "/v1/tools/",
                  "/v1/agents/", "/v1/sandbox-config/", "/v1/approvals",
                  f"/v1/sandboxes/{self.objects['id']}/processes", f"/v1/orgs/{self.org}/tools",
                  f"/v1/keys/{self.objects['key']}/tools",

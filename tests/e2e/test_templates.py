@@ -102,7 +102,7 @@ class Loading(TemplateTest):
         second = self.loaded(Image(base_layer(), TOP, config=CONFIG).oci(), "name=second")
         self.assertEqual(first["layers"][0], second["layers"][0])
         self.assertEqual(second["own_bytes"], second["bytes"] - first["bytes"])
-        self.assertEqual(len(self.places()[0]), 2)
+        wait_until("two layers are there", lambda: len(self.places()[0]) == 2)
         use = self.d.ask("GET", "/v1/templates/du").json
         self.assertEqual((use["templates"], use["layers"], use["saved_bytes"]), (2, 2, first["bytes"]))
 
@@ -113,7 +113,7 @@ class Loading(TemplateTest):
         for n, answer in enumerate(answers):
             self.addCleanup(self.d.ask, "DELETE", f"/v1/templates/at-once-{n}")
             self.assertIn("template", answer.lines[-1], answer.lines)
-        self.assertEqual(len(self.places()[0]), 2)
+        wait_until("two layers are there", lambda: len(self.places()[0]) == 2)
         steps = [line["step"] for answer in answers for line in answer.lines if "step" in line]
         self.assertEqual(steps.count("found") + steps.count("unpacked"), 6)
 
@@ -125,7 +125,7 @@ class Loading(TemplateTest):
                      "template copy: there is one of this name")
         self.assertEqual(self.d.ask("DELETE", "/v1/templates/orig").status, 204)
         self.assertEqual(self.d.sh(self.sandbox(template="copy"), "echo in")["stdout"], "in\n")
-        self.assertEqual(len(self.places()[0]), 1)
+        wait_until("one layer is there", lambda: len(self.places()[0]) == 1)
 
     def test_command_line(self):
         path = os.path.join(self.d.dir, "image.tar")

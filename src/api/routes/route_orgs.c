@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "base/str.h"
+#include "records/images/registries.h"
 #include "template/library.h"
 
 static void org_json(struct json *json, const struct object *org)
@@ -59,6 +60,7 @@ static void on_org_deleted(void *ctx, const struct object *org, const struct bri
     objects_forget_org(policies_objects(rq->api->policies), org->id);
     objects_forget_org(templates_objects(rq->api->templates), org->id);
     library_collect(rq->api->library);
+    objects_forget_org(registries_objects(rq->api->registries), org->id);
     api_tools_forget_org(rq->api, org->id);
     cut_keys(rq, org->id); /* one that was on its way when the deletion began */
     org_forget(rq->api->accounts, org->id);

@@ -199,3 +199,88 @@ void route_template_load(struct request *rq)
     if (exchange_read(rq->x, &body, &err) < 0)
         refuse_body(making, &err);
 }
+
+/* ---- pull ---------------------------------------------------------------------------------------------- */
+
+/* reference and want are copied by the library. */
+static void pull(struct request *rq, const char *reference, const struct library_want *want)
+{
+    struct making *making = making_create(rq, "template.pull", reference);
+    struct brig_err err;
+
+    if (!making)
+        return;
+    const struct library_events events = {.progress = on_progress, .done = on_done, .ctx = making};
+    if (library_pull(rq->api->library, &rq->caller, reference, want, &events, &making->job, &err) < 0) {
+        fail(making, &err);
+        return;
+    }
+    rq->state = making;
+    rq->left = making_left;
+}
+
+/* A member that is text, or absent (NULL). False: the refusal was sent. */
+static bool text_member(struct request *rq, const char *key, const char **ret)
+{
+    const struct json_value *v = json_get(rq->json, key);
+
+    if (v && (v->type != JSON_STRING || strlen(v->string) != v->len)) {
+        request_refuse(rq, BRIG_E_USAGE, "%s: must be text", key);
+        return false;
+    }
+    *ret = v ? v->string : NULL;
+    return true;
+}
+
+static bool bool_member(struct request *rq, const char *key, bool *ret)
+{
+    const struct json_value *v = json_get(rq->json, key);
+
+    if (v && v->type != JSON_BOOL) {
+        request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", key);
+        return false;
+    }
+    *ret = v && v->boolean;
+    return true;
+}
+
+void route_template_pull(struct request *rq)
+{
+    struct library_want want = {.name = NULL};
+    const char *reference = NULL;
+
+    if (!api_only_members(rq, "reference name platform replace shared") || !text_member(rq, "reference", &reference) ||
+        !text_member(rq, "name", &want.name) || !text_member(rq, "platform", &want.platform) ||
+        !bool_member(rq, "replace", &want.replace) || !bool_member(rq, "shared", &want.shared))
+        return;
+    if (!reference || !reference[0])
+        request_refuse(rq, BRIG_E_USAGE, "reference: an image is needed, such as docker.io/library/debian:12");
+    else
+        pull(rq, reference, &want);
+}
+
+/* The same pull once more, for the same name. */
+void route_template_rebuild(struct request *rq)
+{
+    const struct object *object = templates_find(rq->api->templates, rq->caller.org_id, rq->arg[0]);
+    char name[TEMPLATE_NAME_MAX], reference[1024], platform[128];
+
+    if (!object || !str_eq(object->org_id, rq->caller.org_id)) {
+        request_refuse(rq, BRIG_E_NOT_FOUND, "template %.128s not found", rq->arg[0]);
+        return;
+    }
+    const struct template_info *info = template_of(object);
+    if (!str_eq(info->source, "pull")) {
+        request_refuse(rq, BRIG_E_CONFLICT, "template %s: was made by %s; only a pull can be repeated", object->id,
+                       info->source);
+        return;
+    }
+    if (str_copy(name, sizeof name, object->id) < 0 || str_copy(reference, sizeof reference, info->reference) < 0 ||
+        str_copy(platform, sizeof platform, info->image.platform) < 0) {
+        request_refuse(rq, BRIG_E_HOST, "template %s: its reference is too long", object->id);
+        return;
+    }
+    const struct library_want want = {
+        .name = name, .platform = platform[0] ? platform : NULL, .replace = true, .shared = info->shared};
+    pull(rq, reference, &want);
+}

@@ -98,11 +98,17 @@ static const struct route routes[] = {
 
     {"GET", "/v1/templates", "", 0, route_template_list},
     {"POST", "/v1/templates/load", "name platform replace shared", W | ROUTE_BODY, route_template_load},
+    {"POST", "/v1/templates/pull", "", W | ROUTE_JSON, route_template_pull},
     {"POST", "/v1/templates/prune", "", W | ROUTE_ADMIN, route_template_prune},
     {"GET", "/v1/templates/du", "", 0, route_template_du},
     {"GET", "/v1/templates/{template}", "", 0, route_template_get},
     {"DELETE", "/v1/templates/{template}", "", W | ROUTE_ADMIN, route_template_delete},
     {"POST", "/v1/templates/{template}/tag", "", W | ROUTE_ADMIN | ROUTE_JSON, route_template_tag},
+    {"POST", "/v1/templates/{template}/rebuild", "", W | ROUTE_ADMIN, route_template_rebuild},
+    {"GET", "/v1/registries", "", ROUTE_ADMIN, route_registry_list},
+    {"GET", "/v1/registries/{host}", "", ROUTE_ADMIN, route_registry_get},
+    {"PUT", "/v1/registries/{host}", "", W | ROUTE_ADMIN | ROUTE_JSON | ROUTE_SECRET, route_registry_put},
+    {"DELETE", "/v1/registries/{host}", "", W | ROUTE_ADMIN, route_registry_delete},
 
     {"POST", "/v1/keys", "", W | ROUTE_ADMIN | ROUTE_JSON | ROUTE_EMPTY_OK, route_key_create},
     {"GET", "/v1/keys", "", ROUTE_ADMIN, route_key_list},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * template.c: `brig template ls|inspect|rm|tag|prune|du|load`: templates that sandboxes are made from
+ * template.c: `brig template`: templates that sandboxes are made from
  * (docs/TEMPLATES.md). The daemon does the work; this file asks and shows.
  */
 #include <stdio.h>
@@ -35,6 +35,11 @@ static const struct removal removal = {
               "Removes templates. One that a sandbox uses stays, with a line that says so.", FLAGS(listing_rm)},
     .word = "template",
     .path = "/v1/templates/%s",
+};
+static const struct removal logout = {
+    .words = {"brig template logout [-q] HOST...", "Removes logins at registries.", FLAGS(listing_rm)},
+    .word = "registry",
+    .path = "/v1/registries/%s",
 };
 static const struct flag_table tag_table = {
     .usage = "brig template tag [--replace] [--shared] NAME NEW",
@@ -176,6 +181,7 @@ static int du(int argc, char **argv)
 }
 
 static const struct cli_verb subs[] = {
+    {"pull", "make a template from an image of a registry", .main = template_pull_main},
     {"load", "make a template from an archive or a directory", .main = template_load_main},
     {"ls", "list templates", .list = &templates},
     {"inspect", "print a template", .main = inspect},
@@ -183,7 +189,10 @@ static const struct cli_verb subs[] = {
     {"tag", "give a template a second name", .main = tag},
     {"prune", "remove layers that nothing needs", .main = prune},
     {"du", "say how much disk templates need", .main = du},
+    {"rebuild", "repeat a pull, and move the name to what it gives", .main = template_rebuild_main},
+    {"login", "store a login at a registry", .main = template_login_main},
+    {"logout", "remove logins at registries", .remove = &logout},
 };
 
-const struct cli_verb cli_verb_template = {"template", "templates of sandboxes: load, ls, inspect, rm, tag, prune, du",
-                                           CLI_SUBS(subs)};
+const struct cli_verb cli_verb_template = {
+    "template", "templates of sandboxes: pull, load, ls, inspect, rm, tag, prune, du, rebuild, login", CLI_SUBS(subs)};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * template.h: the parts of `brig template`: template.c has the verbs that ask and change, template_load.c sends an
- * archive, template_stream.c shows the lines that a job answers with.
+ * archive, template_pull.c asks for an image of a registry and keeps logins, template_stream.c shows the lines that a
+ * job answers with.
  */
 #ifndef BRIG_CLI_TEMPLATE_TEMPLATE_H
 #define BRIG_CLI_TEMPLATE_TEMPLATE_H
@@ -26,5 +27,8 @@ int template_stream_data(void *ctx, const void *data, size_t len, struct brig_er
 int template_stream_end(struct template_stream *stream, int r, const struct brig_err *err, bool json);
 
 int template_load_main(int argc, char **argv);
+int template_pull_main(int argc, char **argv);
+int template_rebuild_main(int argc, char **argv);
+int template_login_main(int argc, char **argv);
 
 #endif

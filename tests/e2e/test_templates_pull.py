@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates from a registry: pull, pull again, log in, go on where a pull was left, and what is refused."""
+
+import json
+import os
+import subprocess
+import threading
+import unittest
+
+from helpers import BRIG, wait_until
+from imagekit import Image, Registry, base_layer, digest, entry, tar
+from service import ServiceTest
+
+CONFIG = {"Env": ["PATH=/bin"], "Cmd": ["sh"]}
+
+
+def top(text):
+    return tar(entry("version", text))
+
+
+class Pulling(ServiceTest):
+    CONFIG = ("[secrets]\ninsecure_plaintext = true\n"
+              "[templates]\nallow = [\"org-00000000-0000-4000-8000-000000000000=127.0.0.1\"]\n")
+
+    def registry(self, **options):
+        registry = Registry(**options)
+        self.addCleanup(registry.close)
+        return registry
+
+    def pull(self, reference, key=None, path="/v1/templates/pull", **members):
+        body = {"reference": reference, **members} if reference else None
+        answer = self.d.ask("POST", path, body, key=key, timeout=120)
+        answer.lines = [json.loads(line) for line in answer.body.splitlines()] if answer.status == 200 else []
+        return answer
+
+    def pulled(self, reference, **members):
+        answer = self.pull(reference, **members)
+        self.assertTrue(answer.lines and "template" in answer.lines[-1], answer)
+        made = answer.lines[-1]["template"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/templates/{made['name']}")
+        return made
+
+    def message(self, answer):
+        return (answer.lines[-1]["error"] if answer.lines else answer.json["error"])["message"]
+
+    def blobs(self):
+        place = os.path.join(self.d.dir, "state", "templates", "blobs", "sha256")
+        return sorted(os.listdir(place)) if os.path.isdir(place) else []
+
+    def layers(self):
+        return sorted(n for n in os.listdir(os.path.join(self.d.dir, "state", "templates", "layers"))
+                      if not n.startswith(("lock", ".")))
+
+    def test_pull_use_rebuild(self):
+        registry = self.registry()
+        registry.tags["1"] = first = Image(base_layer(), top(b"one\n"), config=CONFIG)
+        made = self.pulled(f"{registry.host}/test/image:1")
+        self.assertEqual((made["name"], made["source"], made["reference"], made["digest"]),
+                         ("image:1", "pull", f"{registry.host}/test/image:1", digest(first.manifest())))
+        self.assertEqual(self.blobs(), [])
+        sandbox = self.sandbox(template="image:1")
+        self.assertEqual(self.d.sh(sandbox, "cat /version")["stdout"], "one\n")
+        asked = len(registry.asked)
+        registry.tags["1"] = second = Image(base_layer(), top(b"two\n"), config=CONFIG)
+        again = self.pull(None, path="/v1/templates/image:1/rebuild").lines[-1]["template"]
+        self.assertEqual(again["digest"], digest(second.manifest()))
+        self.assertEqual(len(registry.asked), asked + 2)  # the configuration and the one new layer
+        self.assertEqual(self.d.sh(self.sandbox(template="image:1"), "cat /version")["stdout"], "two\n")
+        self.assertEqual(self.d.sh(sandbox, "cat /version")["stdout"], "one\n")  # it keeps what it was made from
+
+    def test_login(self):
+        registry = self.registry(login=("me", "pass word"))
+        registry.tags["1"] = Image(base_layer(), config=CONFIG)
+        reference = f"{registry.host}/test/image:1"
+        self.assertEqual(self.pull(reference).status, 403)
+        for password, status in (("wrong", 403), ("pass word", 200)):
+            stored = self.d.ask("PUT", f"/v1/registries/{registry.host}", {"user": "me", "password": password})
+            self.assertEqual((stored.status, stored.json["user"]), (200, "me"))
+            self.assertNotIn("password", stored.json)
+            self.assertEqual(self.pull(reference).status, status)
+        self.addCleanup(self.d.ask, "DELETE", "/v1/templates/image:1")
+        self.assertNotIn("pass word", str(self.d.ask("GET", "/v1/registries").json))
+        self.assertEqual(self.d.ask("DELETE", f"/v1/registries/{registry.host}").status, 204)
+        self.assertEqual(self.pull(reference).status, 403)
+
+    def test_refused(self):
+        registry = self.registry()
+        registry.tags["1"] = image = Image(base_layer(), top(b"x\n"), config=CONFIG)
+        before = self.layers()
+        self.assertEqual(self.pull(f"{registry.host}/test/image:none").status, 404)
+        self.assertEqual(self.pull("Not A Reference").status, 400)
+        wrong = digest(image.blobs[1])
+        registry.change[wrong] = bytes(len(image.blobs[1]))
+        self.assertIn(wrong.removeprefix("sha256:")[:12], self.message(self.pull(f"{registry.host}/test/image:1")))
+        self.assertEqual(self.d.ask("GET", "/v1/templates/image:1").status, 404)
+        wait_until("no layer is left", lambda: self.layers() == before)
+
+    def test_who_may(self):
+        registry = self.registry()
+        registry.tags["1"] = Image(base_layer(), config=CONFIG)
+        org = self.d.ask("POST", "/v1/orgs", {"name": "pulls nothing"}).json["id"]
+        theirs, ours = self.d.key(role="user", org=org), self.d.key(role="user")
+        reference = f"{registry.host}/test/image:1"
+        self.refused(self.pull(reference, key=theirs), 403, "forbidden",
+                     f"{registry.host}/test/image: only an administrator may pull it ([templates] allow)")
+        self.assertEqual(self.pull("registry.example/test/image:1", key=ours).status, 403)
+
+    def test_goes_on_where_it_was_left(self):
+        registry = self.registry()
+        registry.hold = threading.Event()
+        registry.tags["1"] = image = Image(base_layer(), config=CONFIG, compress=False)
+        c = self.d.connection()
+        c.request("POST", "/v1/templates/pull", json.dumps({"reference": f"{registry.host}/test/image:1"}),
+                  {"Content-Type": "application/json"})
+        part = digest(image.blobs[0]).removeprefix("sha256:") + ".part"
+        wait_until("half of it is there", lambda: part in self.blobs())
+        c.close()
+        registry.hold.set()
+        registry.hold = None
+        made = self.pulled(f"{registry.host}/test/image:1")
+        self.assertEqual(len(made["layers"]), 1)
+        self.assertEqual(self.blobs(), [])
+
+    def test_command_line(self):
+        registry = self.registry()
+        registry.tags["latest"] = Image(base_layer(), config=CONFIG)
+
+        def brig(*words, **kw):
+            return subprocess.run([BRIG, "template", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  env=self.d.env, timeout=120, check=False, **kw)
+        pulled = brig("pull", f"{registry.host}/test/image")
+        self.assertEqual((pulled.returncode, pulled.stdout), (0, b"image\n"), pulled)
+        self.assertEqual(brig("rebuild", "image").stdout, b"image\n")
+        self.assertEqual(brig("login", "-u", "me", registry.host, input=b"secret\n").stdout,
+                         registry.host.encode() + b"\n")
+        self.assertEqual(brig("logout", registry.host).returncode, 0)
+        failed = brig("pull", f"{registry.host}/test/other")
+        self.assertEqual(failed.returncode, 125)
+        self.assertEqual(failed.stderr.count(b"\n"), 1, failed)
+        self.assertEqual(brig("rm", "image").returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
