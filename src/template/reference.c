@@ -86,7 +86,7 @@ static int take_host(const char *text, char **rest, struct image_ref *ref, struc
 
     if (slash)
         *slash = '\0';
-    if (!slash || (!strpbrk(*rest, ".:[" UPPER) && !str_eq(*rest, "localhost"))) {
+    if (!slash || (!strpbrk(*rest, ".:") && !str_eq(*rest, "localhost"))) {
         if (slash)
             *slash = '/';
         (void)!str_copy(ref->host, sizeof ref->host, HUB);

@@ -62,6 +62,7 @@ static void bad_names_are_refused(void **state)
         {"https://docker.io/debian", "a name has no scheme such as https://"},
         {"Debian", "the letters of a name are lower case"},
         {"ghcr.io/A/b", "the letters of a name are lower case"},
+        {"Host/a", "the letters of a name are lower case"}, /* lower case it would be of docker.io */
         {"ghcr.io//b", PART_RULE},
         {"a/b/", PART_RULE},
         {"/a", PART_RULE},
