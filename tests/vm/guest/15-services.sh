@@ -64,6 +64,45 @@ t_service_daemons_die_with_their_process() {
     no_process 'sleep 7532'
 }
 
+# Roots of template layers, on a file system that 6.1 can mount with other ids: the machine's own is a tmpfs.
+t_service_root_of_template_layers() {
+    need_brig
+    low=$(printf '%064d' 0)
+    high=$(printf '%064d' 1)
+    export BRIG_LAYERS_DIR="$WORK/layers"
+    mkdir -p -m 700 "$BRIG_LAYERS_DIR"
+    services root 'await recovered' 'stored -' 'await stored'
+    told '^stored.*cannot map ids'
+    truncate -s 32M "$WORK/ext4"
+    mkfs.ext4 -q "$WORK/ext4"
+    mount -o loop "$WORK/ext4" "$BRIG_LAYERS_DIR" || fail "no ext4 for the layers"
+    chmod 700 "$BRIG_LAYERS_DIR"
+    mkdir -p "$BRIG_LAYERS_DIR/$low/bin" "$BRIG_LAYERS_DIR/$low/d" "$BRIG_LAYERS_DIR/$high/d"
+    cp /bin/busybox "$BRIG_LAYERS_DIR/$low/bin"
+    touch "$BRIG_LAYERS_DIR/$low/d/gone" "$BRIG_LAYERS_DIR/$low/d/who"
+    chown 33:34 "$BRIG_LAYERS_DIR/$low/d/who"
+    mknod "$BRIG_LAYERS_DIR/$high/d/gone" c 0 0
+    services root 'await recovered' "create a template=$low,$high root=1 writable=1" 'await hello_a' \
+        'run a /bin/busybox stat -c %u:%g /d/who' 'await exit_a' \
+        'run a /bin/busybox ls /d/gone' 'await exit_a' \
+        'run a /bin/busybox rm -r /d' 'await exit_a' 'run a /bin/busybox mkdir /d' 'await exit_a' \
+        'run a /bin/busybox stat -c %u:%g:%h /d' 'await exit_a' 'end a' 'await ended_a' \
+        "create b template=$low,$high require=all" 'await hello_b' 'run b /bin/busybox ls /d' 'await exit_b' \
+        'end b' 'await ended_b' "layer remove $high" 'await layer'
+    n=0
+    until umount "$BRIG_LAYERS_DIR" 2>/dev/null; do # the spawner is on its way out
+        n=$((n + 1))
+        [ $n -lt 100 ] || fail "the store of layers is still in use"
+        usleep 50000
+    done
+    unset BRIG_LAYERS_DIR
+    told '^output a 1 [0-9]+ 33:34'
+    told '^exit a status=256'
+    told '^output a 1 [0-9]+ 0:0:'
+    told '^output b 1 [0-9]+ who'
+    told '^layer .* ok$'
+}
+
 t_service_of_a_delegated_user() {
     need_brig
     services tester:delegated 'await recovered' 'create a' 'await hello_a' 'run a /bin/true' 'await exit_a' 'freeze a' \
