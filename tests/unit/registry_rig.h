@@ -49,7 +49,7 @@ struct rig_server {
     atomic_bool stop;
     void (*handle)(struct rig_server *server, struct rig_request *rq);
     void *ctx;
-    int value; /* the script's own */
+    atomic_int value; /* the script's own */
     unsigned n_seen;
     char *seen[RIG_SEEN]; /* heads */
     unsigned n_conns;
