@@ -258,6 +258,8 @@ class Rotation(LettaTest):
                             {"key": "V", "value": "one value"})["id"]
         self.ask("PUT", "/secrets/NAMED", {"value": "a named one"}, status=201)
         agent = self.ask("POST", "/agents/", {"name": "r", "secrets": {"S": "one secret"}})["id"]
+        login = self.d.ask("PUT", "/v1/registries/registry.test", {"user": "u", "password": "a password"})
+        self.assertIn(login.status, (200, 201), login)
         self.d.stop()
         self.d.env["BRIG_SECRETS_KEY"] = "k2:" + "ab" * 32 + "\n" + KEY
         self.d.start()
@@ -265,7 +267,8 @@ class Rotation(LettaTest):
             answer = self.d.ask("POST", "/v1/secrets/rotate", key=key)
             self.assertEqual(answer.status, 403, answer)
             self.assertEqual(answer.json["error"]["message"], "only the administrator on the unix socket may do this")
-        self.assertEqual(self.ask("POST", "/secrets/rotate"), {"secrets": 1, "variables": 1, "agents": 1})
+        self.assertEqual(self.ask("POST", "/secrets/rotate"),
+                         {"secrets": 1, "variables": 1, "agents": 1, "registries": 1})
         self.d.stop()
         self.d.env["BRIG_SECRETS_KEY"] = "k2:" + "ab" * 32
         self.d.start()
@@ -273,3 +276,6 @@ class Rotation(LettaTest):
         self.assertEqual(self.ask("POST", f"/sandbox-config/environment-variable/{variable}/reveal")["value"],
                          "one value")
         self.assertEqual(self.ask("POST", f"/agents/{agent}/secrets/S/reveal")["value"], "one secret")
+        # a login never comes out again; what the service could not open would be stale, and the answer an error
+        self.assertEqual(self.ask("POST", "/secrets/rotate"),
+                         {"secrets": 0, "variables": 0, "agents": 0, "registries": 0})

@@ -185,7 +185,7 @@ void rig_run(struct rig *rig, int ms)
 
 void rig_until(struct rig *rig, const bool *flag)
 {
-    uint64_t end = loop_now_ns() + 20000000000u;
+    uint64_t end = loop_now_ns() + UINT64_C(120000000000); /* only what hangs takes so long, however busy it is */
 
     while (!*flag) {
         assert_true(loop_now_ns() < end);

@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "base/mem.h"
+#include "records/images/registries.h"
 #include "run/execute.h"
 
 #define PREWARM_MAX 1000
@@ -71,12 +72,12 @@ void route_provider_list(struct request *rq)
 
 /* ---- rotation -------------------------------------------------------------------------------------------- */
 
-/* Secrets, variables, agents, one after the other: each goes on in the background of the loop, and the answer comes
- * when all are done. */
+/* Secrets, variables, agents, logins at registries, one after the other: each goes on in the background of the loop,
+ * and the answer comes when all are done. */
 struct rotating {
     struct request *rq;
     unsigned step;
-    uint64_t resealed[3];
+    uint64_t resealed[4];
 };
 
 static void on_rotated(void *ctx, uint64_t resealed, const struct brig_err *err);
@@ -85,15 +86,18 @@ static int rotate_step(struct rotating *rotating, struct brig_err *err)
 {
     const struct api *api = rotating->rq->api;
 
-    if (rotating->step == 0)
-        return secrets_rotate(api->secrets, on_rotated, rotating, err);
-    return rotating->step == 1 ? configs_rotate(api->configs, on_rotated, rotating, err)
-                               : agents_rotate(api->agents, on_rotated, rotating, err);
+    switch (rotating->step) {
+    case 0: return secrets_rotate(api->secrets, on_rotated, rotating, err);
+    case 1: return configs_rotate(api->configs, on_rotated, rotating, err);
+    case 2: return agents_rotate(api->agents, on_rotated, rotating, err);
+    default: return registries_rotate(api->registries, on_rotated, rotating, err);
+    }
 }
 
 static void rotated(struct rotating *rotating, const struct brig_err *err)
 {
-    static const char *const names[] = {"secrets", "variables", "agents"};
+    static const char *const names[] = {"secrets", "variables", "agents", "registries"};
+    _Static_assert(ARRAY_SIZE(names) == ARRAY_SIZE(rotating->resealed), "one name for each step");
     struct request *rq = rotating->rq;
     AUTO_BUF struct buf out = BUF_INIT(4096);
     struct json json = JSON_INIT(&out);

@@ -267,9 +267,9 @@ static int rotate(int argc, char **argv)
     const struct json_value *counts = json_root(doc);
     return options.json
                ? service_print_json(doc)
-               : service_say("sealed again: %lld secrets, %lld variables, %lld of agents",
+               : service_say("sealed again: %lld secrets, %lld variables, %lld of agents, %lld logins at registries",
                              (long long)get_i64(counts, "secrets", 0), (long long)get_i64(counts, "variables", 0),
-                             (long long)get_i64(counts, "agents", 0));
+                             (long long)get_i64(counts, "agents", 0), (long long)get_i64(counts, "registries", 0));
 }
 
 static const struct cli_verb subs[] = {

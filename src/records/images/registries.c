@@ -151,6 +151,40 @@ int registries_login(const struct registries *registries, const char *org, const
     return str_copy(ret->user, sizeof ret->user, registry_user(object)) < 0 ? -EINVAL : 1;
 }
 
+static bool is_stale(void *ctx, const struct object *object)
+{
+    const struct registries *registries = ctx;
+
+    return sealed_value_stale(&registries->sealer, json_get(object->json, "password"));
+}
+
+static int reseal(void *ctx, const struct object *current, struct buf *doc, struct brig_err *err)
+{
+    const struct registries *registries = ctx;
+    struct json json = JSON_INIT(doc);
+    char context[SEALED_CONTEXT];
+
+    if (!is_stale(ctx, current))
+        return 1;
+    if (sealed_context(current->org_id, "registry", current->id, context) < 0)
+        return err_usage(err, "registry %.64s: too long", current->id);
+    json_object(&json);
+    json_key_string(&json, "user", registry_user(current));
+    json_key(&json, "password");
+    int r = sealed_value_renew(&registries->sealer, context, json_get(current->json, "password"), "registry login",
+                               true, &json, err);
+    json_end(&json);
+    return r == 0 && json_finish(&json) < 0 ? err_nomem(err) : r;
+}
+
+int registries_rotate(struct registries *registries, rotate_done_fn *done, void *ctx, struct brig_err *err)
+{
+    const struct rotate_kind kind = {.stale = is_stale, .make = reseal, .ctx = registries, .keep_time = true};
+    int r = sealer_check(&registries->sealer, err);
+
+    return r < 0 ? r : rotate_objects(registries->objects, &kind, done, ctx, err);
+}
+
 void registry_login_done(struct registry_login *login)
 {
     if (login->password)

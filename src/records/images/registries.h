@@ -8,6 +8,7 @@
 
 #include "crypto/keyring.h"
 #include "records/objects.h"
+#include "records/rotate.h"
 
 #define REGISTRY_HOST_MAX 128u /* with its NUL; HOST or HOST:PORT */
 #define REGISTRY_USER_MAX 256u
@@ -36,5 +37,7 @@ struct registry_login {
 int registries_login(const struct registries *registries, const char *org, const char *host,
                      struct registry_login *ret) MUST_CHECK;
 void registry_login_done(struct registry_login *login);
+/* Seals the passwords of all organisations with the current key. */
+int registries_rotate(struct registries *registries, rotate_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 
 #endif
