@@ -227,7 +227,7 @@ const struct config_key config_keys[] = {
     {"tools", "modal_token_secret", CONFIG_TEXT, AT(tools_modal_secret), .fallback = "", .env = "MODAL_TOKEN_SECRET",
      .secret = true, .help = "of the provider modal"},
     {"tools", "legacy_key", CONFIG_TEXT, AT(tools_legacy_key), .fallback = "", .env = "LETTA_ENCRYPTION_KEY",
-     .secret = true, .help = "opens values that Letta has stored; they are sealed anew when written"},
+     .secret = true, .help = "opens values that Letta has stored; they are sealed again when written"},
 
     /* ---- [audit] ---- */
     {"audit", "payloads", CONFIG_BOOL, AT(audit_payloads), .fallback = "false", LIVE,

@@ -404,7 +404,7 @@ static int choose_signer(struct work *work, const struct http_head *head)
     int r;
 
     if (presigned(work->rewrite, head))
-        return refuse(work, 403, "presigned addresses cannot be signed anew; use the Authorization header");
+        return refuse(work, 403, "presigned addresses cannot be signed again; use the Authorization header");
     work->signer = find_signer(work->rewrite, head, &work->scope, &r);
     if (!work->signer)
         return 0;
@@ -413,7 +413,7 @@ static int choose_signer(struct work *work, const struct http_head *head)
     if (!date || strlen(date) != 16 || strspn(date, "0123456789TZ") != 16 || strncmp(date, work->scope.date, 8) != 0)
         return refuse(work, 403, "X-Amz-Date is missing, or not of the signature's day");
     if (payload && str_starts(payload, "STREAMING-AWS4-"))
-        return refuse(work, 403, "signed chunks cannot be signed anew; use UNSIGNED-PAYLOAD");
+        return refuse(work, 403, "signed chunks cannot be signed again; use UNSIGNED-PAYLOAD");
     return 0;
 }
 

@@ -9,7 +9,7 @@
  *
  * An overlay makes its work directory and its whiteouts with the file system ids of the process that mounts it. If the
  * upper layer is idmapped and does not map those ids, the mount succeeds but is read-only, and only the kernel's log
- * says so; mounts.c looks at it for that reason.
+ * says so. For that reason mount_is_writable() looks at every overlay that has an upper.
  */
 #include <linux/capability.h>
 #include <sys/fsuid.h>

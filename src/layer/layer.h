@@ -11,8 +11,9 @@
  *   brig-layer pack TREE         writes a plain tree as a tar.
  *   brig-layer index [--offset N] [--size N] [--max-files N] BLOB
  *       lists the members of a plain tar, one JSON object per line:
- *       {"name":"manifest.json","type":"file","offset":N,"size":N} and for links "link". `offset` is that of the
- * content, from the beginning of BLOB: what unpack takes. A compressed archive is refused: make it plain first.
+ *       {"name":"manifest.json","type":"file","offset":N,"size":N} and for links "link". `offset` is where the content
+ *       begins, counted from the beginning of BLOB, as unpack takes it. A compressed archive is refused: make it plain
+ *       first.
  *   brig-layer plain [--offset N] [--size N] [--max-bytes N] [--max-ratio N] [--format FORMAT] BLOB
  *       writes what BLOB unpacks to.
  *

@@ -2,8 +2,8 @@
 /*
  * layer_index.c: lists the members of an image's archive (a `docker save`, or an OCI layout in a tar) without unpacking
  * it: brigd then reads the small documents in it and hands the layers to unpack, each by its place. Contents are
- * skipped, so the size of the archive does not matter. And layer_plain(): a compressed archive has no places, so it is
- * made plain first.
+ * skipped, so the size of the archive does not matter. A compressed archive has no places in it, so layer_plain() makes
+ * it plain first.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layer_meta.c: owner, mode, extended attributes and time of what was made. In this order: a change of owner takes
- * set-id bits away, and a change of mode would change an access list.
+ * layer_meta.c: sets owner, mode, extended attributes and time of what was made. The order is this one because a change
+ * of owner takes set-id bits away, and a change of mode would change an access list.
  *
  * user.* attributes and access lists are kept. All others are dropped and counted: file capabilities, what belongs to
  * the overlay (an image could forge whiteouts, or redirect a name into another layer), labels of security modules.

@@ -93,7 +93,7 @@ static bool is_alnum(char c, bool upper)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (upper && c >= 'A' && c <= 'Z');
 }
 
-/* 1 to 63 of letters, digits, ".", "_", "-"; the first is none of the last two. */
+/* 1 to 63 of letters, digits, ".", "_" and "-". It begins with a letter or digit, a tag also with "_". */
 static bool part_ok(const char *text, size_t len, bool tag)
 {
     if (len == 0 || len > NAME_PART || !(is_alnum(text[0], tag) || (tag && text[0] == '_')))

@@ -38,9 +38,9 @@ struct template_image {
 };
 
 struct template_info {
-    const char *source;    /* "pull", "load", "build", "commit" */
+    const char *source;    /* "pull" or "load" */
     const char *reference; /* of a pull: "docker.io/library/debian:12"; else "" */
-    const char *digest;    /* of the manifest: "sha256:..."; or "" */
+    const char *digest;    /* of the manifest, or of the index that a pull began with: "sha256:..."; or "" */
     size_t n_layers;
     const char *const *layers;   /* lowest first */
     const char *const *diff_ids; /* "sha256:...", of each layer */

@@ -157,7 +157,7 @@ static void on_recreate(struct loop_timer *timer)
         return;
     sbox->priv->create_err = (struct brig_err){0};
     if (create_box(sbox, &err) < 0) {
-        snprintf(sbox->priv->end.detail, sizeof sbox->priv->end.detail, "made anew: %.200s", err.message);
+        snprintf(sbox->priv->end.detail, sizeof sbox->priv->end.detail, "made again: %.200s", err.message);
         give_up(sbox, "");
     }
 }

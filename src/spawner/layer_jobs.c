@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * layer_jobs.c: what the engine asks about template layers (host/layers.h). Names are checked here, and a layer of a
- * live sandbox is refused; what changes the store is one rename at once. Writing a layer to the disk and removing a
- * tree may take seconds, so processes of their own do that. They die with the spawner, and the next start goes on
- * where they were.
+ * live sandbox is refused. Every change of the store is one rename. Writing a layer to the disk and removing a tree may
+ * take seconds, so processes of their own do that. They die with the spawner; the next start removes a layer that was
+ * not committed yet, and goes on with what was to be removed.
  *
  *     MAKE     answered at once
  *     COMMIT   answered when the layer is on the disk and has its name

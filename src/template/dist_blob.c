@@ -3,10 +3,10 @@
  * dist_blob.c: downloads one blob to sha256/HEX.part and renames it when its size and its digest are right.
  *
  * Every byte is hashed as it comes. A part that is there from before is hashed first, and the server is asked for the
- * rest; one that sends everything again begins a new part. The first byte beyond the size of the manifest ends the
- * transfer. If what came has another digest, the part is emptied; was it partly there from before, then the server gets
- * one more try from the first byte, because the fault may be in the old part. A complete file is on the disk (fsync)
- * before it has its name, so a file without ".part" is always whole.
+ * rest. If the server sends everything again, the part begins again too. The first byte beyond the size in the manifest
+ * ends the transfer. If what came has another digest, the part is emptied. If some of it was there from before, the
+ * server gets one more try from the first byte, because the fault may be in the old part. A complete file is on the
+ * disk (fsync) before it has its name, so a file without ".part" is always whole.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dist_servers.c: goes through the servers of an origin, and tries each as often as it makes sense. A rest is twice as
- * long as the one before; a Retry-After is obeyed up to a minute, and a longer one is an answer. Also what a status
- * means, and the check of a login.
+ * long as the one before. A Retry-After is obeyed up to a minute; a longer one ends the tries. This file also says what
+ * a status means, and checks a login.
  */
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layer_make.c: makes layers, one at a time per name (layer_make.h).
+ * layer_make.c: makes layers, one at a time per name and organisation (layer_make.h).
  *
  *     wanted -> MAKING    the provider makes an empty new layer
  *            -> RUNNING   brig-layer fills it, in a sandbox
@@ -9,7 +9,7 @@
  *
  * Whatever fails, the new layer is removed before anybody is told. A crash leaves a new layer without a maker, which
  * the spawner removes at its next start, or a layer with a name that no template has, which maker_collect() removes. If
- * a making fails that others wait for too, each of them tries for itself: they may have better bytes.
+ * others wait for a making that fails, each of them tries for itself: they may have better bytes.
  */
 #include "template/layer_make.h"
 
@@ -160,7 +160,7 @@ static void on_line(void *ctx, const char *line, size_t len)
     json_doc_free(doc);
 }
 
-/* The chain id (OCI image specification): of the lowest layer its own, of others with that of what is below. */
+/* The chain id (OCI image specification): the diff id of the lowest layer, else a hash with the chain id below. */
 static int name_of(const struct making *making, char out[TEMPLATE_LAYER_NAME])
 {
     const struct layer_want *want = &making->want->is;

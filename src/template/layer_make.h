@@ -2,8 +2,8 @@
 /*
  * layer_make.h: makes and collects layers. A layer is made by brig-layer in a sandbox (layer_run.h), into a new layer
  * of the provider's store; when the sandbox is gone and the content was what its digest says, the new layer gets its
- * name. There is one making at a time per name; others who want the same layer wait for it. A making that fails, or
- * that nobody waits for any more, leaves nothing.
+ * name. There is one making at a time per name and organisation; others of the organisation who want the same layer
+ * wait for it. A making that fails, or that nobody waits for any more, leaves nothing.
  *
  * A layer that an organisation does not see yet is always unpacked again, even if the store has it: whoever names a
  * digest must bring the bytes, or a made-up image would open the layers of another organisation.

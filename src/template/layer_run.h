@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * layer_run.h: one run of brig-layer in an ephemeral sandbox of its own. Images come from strangers: no other process
- * of the service unpacks, walks or packs one. The sandbox has root run, no network, and sees the one file that it reads
- * at /blob, read-only; the layer that it makes is at /layer. It is the service's own: nobody finds it by name.
+ * of the service unpacks, walks or packs one. The sandbox has root inside and no network. It sees the one file that it
+ * reads at /blob, read-only, and the layer that it makes at /layer. It is the service's own: nobody finds it by name.
  */
 #ifndef BRIG_TEMPLATE_LAYER_RUN_H
 #define BRIG_TEMPLATE_LAYER_RUN_H

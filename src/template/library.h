@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * library.h: makes templates from images: loads an archive that a client sends, pulls from a registry. A job is one of
- * these: it reports progress, ends with a template or with one line that says why not, and leaves nothing but the
- * template. The record of a template is written last, so a name never stands for layers that are not there.
+ * library.h: makes templates from images: it loads an archive that a client sends, or pulls from a registry. A job is
+ * one of these: it reports progress, ends with a template or with one line that says why not, and leaves nothing but
+ * the template (a pull that fails also leaves its downloads, for the next one). The record of a template is written
+ * last, so a name never stands for layers that are not there.
  */
 #ifndef BRIG_TEMPLATE_LIBRARY_H
 #define BRIG_TEMPLATE_LIBRARY_H
@@ -37,7 +38,7 @@ struct library_want {
 };
 
 struct library_progress {
-    const char *step;  /* "unpack", "found", "download" */
+    const char *step;  /* "download", "unpack", "unpacked", "found" */
     const char *layer; /* its digest */
     size_t number, of; /* 1 to of */
     uint64_t at, size; /* bytes; size 0: not known */

@@ -106,7 +106,7 @@ static int put_extras(const struct image_config *config, struct buf *out)
     return json_finish(&json);
 }
 
-/* A list with NULL at its end; NULL if there is no memory. *at is where free places begin. */
+/* A list with NULL at its end. *at is where the free places begin, and moves on. */
 static const char *const *list_of(const struct text_list *list, const char ***at)
 {
     const char **begin = *at;

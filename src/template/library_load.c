@@ -112,7 +112,7 @@ int library_load_data(struct library_job *job, const void *data, size_t len, voi
 
 /* ---- its documents ------------------------------------------------------------------------------------ */
 
-/* Reads a member of the archive; hash: its digest, checked, or NULL. */
+/* Reads a member of the archive. digest: what its content must have; NULL: nobody has said one. */
 static int read_member(const struct library_job *job, const char *name, size_t max, const char *digest, struct buf *out,
                        struct brig_err *err)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * library_pull.c: makes a template from an image of a registry. The manifest and the configuration come first
- * (distribution.h checks their digests); then all layers that the organisation does not have are downloaded at once,
- * and each is unpacked as soon as it and those below it are there. What has come of a download stays when a pull fails
- * or its client leaves, and the next pull goes on from there; a pull that succeeds removes it.
+ * (distribution.h checks their digests). Then all layers that the organisation does not have are asked for, of which
+ * distribution.h downloads a few at a time, and each is unpacked as soon as it and those below it are there. What has
+ * come of a download stays when a pull fails or its client leaves, and the next pull goes on from there; a pull that
+ * succeeds removes it.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * Everything comes from strangers. A document is read strictly, every count and length has a bound, and a refusal is
  * BRIG_E_INVALID with one line that names the member, or the media type if it is one that we cannot use (schema 1,
  * foreign layers, artefacts). Members that we do not know are skipped, as OCI demands. Strings of a parsed document
- * live as long as the document does; they have no NUL and no other end than their own.
+ * live as long as the document does, and have no NUL inside.
  */
 #ifndef BRIG_TEMPLATE_MANIFEST_H
 #define BRIG_TEMPLATE_MANIFEST_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spool.h: writes a stream to a file without making the loop wait for the disk: one piece is being written by a thread,
- * the next one is gathered. Who writes waits for wrote() when a piece is large.
+ * spool.h: writes a stream to a file without making the loop wait for the disk: a thread writes one piece while the
+ * next one is gathered. At most SPOOL_MAX bytes are gathered, so a caller with more waits for wrote().
  */
 #ifndef BRIG_TEMPLATE_SPOOL_H
 #define BRIG_TEMPLATE_SPOOL_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dockerfile.h: a reader of Dockerfiles. It turns the text into a list of instructions, in order, each with its line,
- * and refuses what it does not support with that line. It knows no file, no image and no stage: the builder does.
+ * and refuses what it does not support with that line. It knows no file, no image and no stage: these are for a caller.
  *
  * It reads as BuildKit does: parser directives (`# escape=`), comments and empty lines between continued lines, flags
  * (--from=x), the JSON and the shell form, here-documents of RUN, COPY and ADD. Variables are not replaced here, since
