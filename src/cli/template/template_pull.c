@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * template_pull.c: `brig template pull|rebuild|login|logout`: images of registries. The daemon asks the registry; the
+ * template_pull.c: `brig template pull|rebuild|login`: images of registries. The daemon asks the registry; the
  * login that it uses is stored there, sealed.
  */
 #include <signal.h>
