@@ -121,9 +121,9 @@ static int attach(int mount_fd, int root, const char *path, uint64_t attributes,
 /* Sandboxes get private copies of the store, with ids of their own. */
 static int fill_layers(int root, const struct places *p, struct brig_err *err)
 {
-    AUTO_FD int file = openat(root, LAYER_TOOL_PLACE + 1, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    AUTO_FD int file = openat(root, &LAYER_TOOL_PLACE[1], O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 
-    if (file < 0 || mkdirat(root, LAYERS_PLACE + 1, 0700) < 0)
+    if (file < 0 || mkdirat(root, &LAYERS_PLACE[1], 0700) < 0)
         return err_host(err, "spawner's tree: %s", LAYERS_PLACE);
     int r = attach(p->layers, root, LAYERS_PLACE, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
     if (r == 0)

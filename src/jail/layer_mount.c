@@ -168,7 +168,7 @@ int enter_new_layer(struct enter *e)
     snprintf(work, sizeof work, LAYERS_PLACE "/%s/" LAYER_NEW_WORK, p->new_layer);
     overlay.upper = upper;
     overlay.work = work;
-    TRY(e, LAYER_VIEW, SYS(mkdirat(e->root_fd, LAYER_VIEW + 1, 0755)));
+    TRY(e, LAYER_VIEW, SYS(mkdirat(e->root_fd, &LAYER_VIEW[1], 0755)));
     int r = make_brig_dir(e);
     if (r == 0)
         r = open_layers(e, &overlay);

@@ -253,7 +253,8 @@ static int fill_oci(struct library_job *job, const struct manifest *manifest, st
         r = job_layers(job, manifest->n_layers, err);
     for (size_t i = 0; r == 0 && i < job->n_layers; i++) {
         const struct blob_desc *desc = &manifest->layers[i];
-        r = blob_name(desc->digest, name) < 0 ? -EINVAL : set_layer(job, i, name, desc->digest, err);
+        r = blob_name(desc->digest, name) < 0 ? err_set(err, BRIG_E_INVALID, 0, "%.80s: not a digest", desc->digest)
+                                              : set_layer(job, i, name, desc->digest, err);
         if (r == 0 && job->layers[i].size != desc->size)
             r = err_set(err, BRIG_E_INVALID, 0, "%s: has %llu bytes, the manifest says %llu", desc->digest,
                         (unsigned long long)job->layers[i].size, (unsigned long long)desc->size);

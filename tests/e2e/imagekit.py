@@ -135,10 +135,10 @@ class Image:
 
 
 class Registry:
-    """A registry on loopback that has one repository, test/image. tags: name -> Image. Options spoil its answers."""
+    """A registry on loopback that has one repository. tags: name -> Image. Options spoil its answers."""
 
-    def __init__(self, login=None):
-        self.tags, self.login = {}, login
+    def __init__(self, login=None, repository="test/image"):
+        self.tags, self.login, self.repository = {}, login, repository
         self.asked = []  # (path, Range) of every request for a blob
         self.change = {}  # digest -> other bytes
         self.hold = None  # an Event: blobs stop in their middle until it is set
@@ -184,7 +184,7 @@ class Registry:
         if handler.path == "/v2/":
             self.reply(handler, 200, b"{}")
             return
-        found = re.fullmatch(r"/v2/test/image/(manifests|blobs)/(.+)", handler.path)
+        found = re.fullmatch(f"/v2/{self.repository}/(manifests|blobs)/(.+)", handler.path)
         image = self.tags.get(found[2]) if found and found[1] == "manifests" else None
         if image:
             self.reply(handler, 200, image.manifest(), "application/vnd.oci.image.manifest.v1+json",

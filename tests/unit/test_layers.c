@@ -109,7 +109,7 @@ static unsigned count(const char *prefix)
 static enum brig_code code_of(int r, const struct brig_err *err)
 {
     assert_true(r < 0);
-    return err->code;
+    return (enum brig_code)err->code;
 }
 
 static void commit(const char *to)

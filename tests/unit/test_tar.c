@@ -504,8 +504,8 @@ static void attributes_are_collected(void **state)
 static void maps_in_all_forms(void **state)
 {
     static const char *const headers[] = {
-        "22 GNU.sparse.size=99\n26 GNU.sparse.numblocks=2\n23 GNU.sparse.offset=0\n25 GNU.sparse.numbytes=3\n"
-        "24 GNU.sparse.offset=50\n25 GNU.sparse.numbytes=4\n",
+        ("22 GNU.sparse.size=99\n26 GNU.sparse.numblocks=2\n23 GNU.sparse.offset=0\n25 GNU.sparse.numbytes=3\n"
+         "24 GNU.sparse.offset=50\n25 GNU.sparse.numbytes=4\n"),
         "22 GNU.sparse.size=99\n27 GNU.sparse.map=0,3,50,4\n21 GNU.sparse.name=s\n",
         "22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n21 GNU.sparse.name=s\n26 GNU.sparse.realsize=99\n",
     };

@@ -117,7 +117,7 @@ void route_audit(struct request *rq)
     struct reading_log *reading = request_alloc(rq, sizeof *reading);
     if (!reading)
         return;
-    *reading = (struct reading_log){.job = {work, done, NULL},
+    *reading = (struct reading_log){.job = {.work = work, .done = done},
                                     .rq = rq,
                                     .dir_fd = rq->api->audit_dir_fd,
                                     .after = after,

@@ -54,8 +54,8 @@ static const char *const why_texts[] = {
     [WHY_SWITCHED_OFF] = "it was switched off for a test",
     [WHY_OWN_ID] = "with writable binds the program has the calling user's own id",
     [WHY_IDS_NOT_KNOWN] = "another service on this host may have given out the same ids",
-    [WHY_ROOT_INSIDE] = "root inside was asked for: chown, dac_override, fowner, fsetid, kill, setgid and setuid over "
-                        "its own files and processes",
+    [WHY_ROOT_INSIDE] = ("root inside was asked for: chown, dac_override, fowner, fsetid, kill, setgid and setuid over "
+                         "its own files and processes"),
     [WHY_SHARED_IDS] = "the calling user's sandboxes with root inside or of a template share its subordinate ids",
 };
 _Static_assert(ARRAY_SIZE(why_texts) == WHY_MAX, "a text for every reading_why");
