@@ -98,8 +98,11 @@ class LayerTest(ServiceTest):
         """What a script prints."""
         end, output = self.run_in(host, key, "/bin/sh", "-c", script)
         self.assertEqual(end["status"], status << 8, output)
-        lines = (re.sub(r"^output \S+ \d \d+ ", "", line) for line in output.splitlines())
-        return "\n".join(line for line in lines if line and not line.startswith("started "))
+        text, at, piece = "", 0, re.compile(r"output \S+ \d (\d+) ")
+        while hit := piece.search(output, at):  # so many characters follow, however they came
+            at = hit.end() + int(hit[1])
+            text += output[hit.end():at]
+        return "\n".join(line for line in text.splitlines() if line)
 
     def make(self, host, text, script, below=()):
         """The name of a layer that this script has made in /layer."""

@@ -57,7 +57,7 @@ class Jailed:
             self.sh(host, "a", "cd /; stat -c '%n %a %u:%g %h' d d/set-id hard fifo; stat -c %Y d; ls d o;"
                     " cat o/own d/through"),
             "d 2775 33:34 1\nd/set-id 6755 33:34 2\nhard 6755 33:34 2\nfifo 644 65535:0 1\n77\n"
-            "d:\nset-id\nthrough\no:\nown\n2\n2")
+            "d:\nset-id\nthrough\no:\nown\n22")
         written = self.sh(host, "a", "cd /; echo new >d/new; rm d/through; rm -r o; mkdir o; chown 7:8 o;"
                           " /image/brig-layer diff /.brig/upper >/tmp/diff && /image/brig-layer index /tmp/diff")
         self.assertEqual([json.loads(line)["name"] for line in written.splitlines()],

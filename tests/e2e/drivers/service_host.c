@@ -56,6 +56,7 @@ struct program {
     struct item *item;
     uint32_t proc;
     struct call *wait, *output;
+    char end[256]; /* what is told when it has ended and all of its output was told */
 };
 
 static struct loop *loop;
@@ -143,24 +144,40 @@ static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
     call_consumed(job->output, stream, len);
 }
 
+/* The end is told behind the last of the output, whichever of the two brig-init says first. */
+static void tell_exit(struct program *job)
+{
+    if (job->output || !job->end[0])
+        return;
+    tell("%s", job->end);
+    free(job);
+}
+
 static void on_output_end(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, const uint8_t *data UNUSED,
                           size_t len UNUSED)
 {
-    ((struct program *)ctx)->output = NULL;
+    struct program *job = ctx;
+
+    job->output = NULL;
+    tell_exit(job);
 }
 
 static void on_exit_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data, size_t len)
 {
     struct program *job = ctx;
     struct svc_proc_exit end;
+    int n;
 
     if (errnum || svc_proc_exit_parse(data, len, &end) < 0)
-        tell("failed %s errno=%u\n", job->item->key, errnum);
+        n = snprintf(job->end, sizeof job->end, "failed %s errno=%u\n", job->item->key, errnum);
     else
-        tell("exit %s status=%u leaf=%u oom=%u refused=%u cpu=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 "\n",
-             job->item->key, end.status, end.leaf, end.oom_kills, end.pids_refused, end.cpu_ns, end.memory_peak,
-             end.pids_peak);
-    free(job);
+        n = snprintf(job->end, sizeof job->end,
+                     "exit %s status=%u leaf=%u oom=%u refused=%u cpu=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 "\n",
+                     job->item->key, end.status, end.leaf, end.oom_kills, end.pids_refused, end.cpu_ns, end.memory_peak,
+                     end.pids_peak);
+    if (n < 0 || (size_t)n >= sizeof job->end)
+        abort();
+    tell_exit(job);
 }
 
 static void on_start_reply(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t *data UNUSED, size_t len UNUSED)
