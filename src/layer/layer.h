@@ -117,7 +117,7 @@ enum place_way {
 
 struct place_level {
     int fd;
-    uint32_t len; /* of its path */
+    uint32_t len; /* The length of its path. */
     bool owned, touched, inherits;
 };
 
@@ -125,7 +125,7 @@ struct layer_place {
     struct layer_own *own;
     unsigned depth;
     struct place_level levels[LAYER_DEPTH_MAX + 1];
-    char path[TAR_NAME_MAX + 1]; /* of the deepest level, from the root, without links */
+    char path[TAR_NAME_MAX + 1]; /* The deepest level's, from the root, without links. */
     char raw[TAR_NAME_MAX + 1];  /* the directory that was asked for last, if raw_valid */
     bool raw_valid;
 };

@@ -33,7 +33,7 @@ struct link { /* a file with several names */
 
 struct diff {
     bool whiteouts;
-    char path[TAR_NAME_MAX + 1]; /* of the member */
+    char path[TAR_NAME_MAX + 1]; /* The member's path. */
     size_t path_len;
     unsigned depth;
     struct link *links; /* a table with empty slots where name is NULL */

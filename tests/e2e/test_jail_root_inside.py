@@ -94,8 +94,10 @@ class Rights:
         self.assertEqual(self.root(script), "x\ngone\n")
 
     def test_it_can_kill_what_another_user_runs(self):
-        script = ("setpriv --reuid 55 --regid 55 --clear-groups sleep 1000 & sleep 0.1; kill $!; wait $!; echo $?")
-        self.assertEqual(self.root(script), "143\n")
+        script = ("mkfifo -m 666 up; "
+                  "setpriv --reuid 55 --regid 55 --clear-groups sh -c 'id -u > up; exec sleep 1000' & "
+                  "read uid < up; echo $uid; kill $!; wait $!; echo $?")
+        self.assertEqual(self.root(script), "55\n143\n")
 
     def test_the_root_is_its_own(self):
         script = ("echo x > /etc/brig-e2e; mkdir -p /opt/a /var/cache/b /root/c; touch /brig-e2e; "

@@ -75,7 +75,7 @@ struct reading {
     struct dockerfile *file;
     const struct instruction *what;
     struct dockerfile_step step;
-    struct buf words, flags, pairs, here; /* of const char *, struct dockerfile_pair, ... */
+    struct buf words, flags, pairs, here; /* Each has a list: const char *, struct dockerfile_pair, ... */
     struct brig_err *err;
 };
 #define READING_INIT(d, e)                                                                      \

@@ -148,7 +148,7 @@ enum tar_sparse_key {
 };
 enum tar_sparse_key tar_sparse_key(const char *key, size_t len);
 int tar_sparse_value(struct tar_extra *extra, enum tar_sparse_key key, uint64_t value);
-int tar_sparse_map_byte(struct tar_extra *extra, uint8_t byte, bool last); /* of GNU.sparse.map */
+int tar_sparse_map_byte(struct tar_extra *extra, uint8_t byte, bool last); /* It reads GNU.sparse.map. */
 /* A member that is sparse begins. Returns 1 if blocks with its map follow, 0 if it is complete, or -EBADMSG. */
 int tar_sparse_begin(struct tar_extra *extra, const uint8_t *header);
 /* One such block. Returns like tar_sparse_begin(). */
