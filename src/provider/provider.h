@@ -37,7 +37,19 @@ enum provider_cap {
     PROVIDER_ZYGOTE = 1 << 7, /* provider_spec.zygote */
     PROVIDER_ROOT_INSIDE = 1 << 8,
     PROVIDER_LAYERS = 1 << 9, /* template layers: provider_spec.layers, ops.layer and ops.layers */
+    PROVIDER_DISKS = 1 << 10, /* provider_spec.disk and volumes, ops.disk and ops.disks */
 };
+
+/*
+ * A disk is a file system of a fixed size that can be copied and kept. Its name is one of these and an id of 26 of
+ * [a-z0-9]; the first word says what it is for, and who removes it:
+ *
+ *     box-ID    the store of a box (provider_spec.disk). It is removed with the box.
+ *     snap-ID   a copy of a box's store. It is never written to; boxes are made from copies of it.
+ *     vol-ID    a volume. It is attached to boxes by provider_spec.volumes.
+ */
+#define DISK_NAME_SIZE 32u
+#define PROVIDER_VOLUMES_MAX 16u
 
 struct provider_spec {
     /* The provider chooses the id (struct box_up), because a prepared sandbox has its own already. */
@@ -71,6 +83,16 @@ struct provider_spec {
      * read-only at /.brig/upper, and brig-layer at /.brig/layer.
      */
     bool raw_upper;
+    /*
+     * With PROVIDER_DISKS: the store of the box is this new disk, of limits.disk and limits.inodes. NULL: its store
+     * cannot be kept. disk_from: the new disk is a copy of this one and has its size; NULL: it is empty.
+     */
+    const char *disk, *disk_from;
+    const struct provider_volume { /* A volume is attached to one box for writing, or to any number for reading. */
+        const char *disk, *target;
+        bool read_only;
+    } * volumes;
+    size_t n_volumes;
     struct provider_gate { /* All zero means no network. */
         bool on, any_port;
         size_t n_ports;
@@ -140,6 +162,38 @@ struct box_events {
  */
 enum layer_op { LAYER_MAKE, LAYER_COMMIT, LAYER_REMOVE };
 
+/*
+ * MAKE makes an empty disk (a volume). SNAP copies the store of a live box as it is at one moment, for which the box
+ * stands still; programs in it notice nothing but that moment. COPY copies a disk that no box writes to. REMOVE removes
+ * one that no box uses. What done() has acknowledged survives a loss of power. BRIG_E_CONFLICT: it is in use, or the
+ * name is taken; BRIG_E_NOT_FOUND; BRIG_E_LIMIT: there is no room for what the disks may still write.
+ */
+enum disk_op { DISK_MAKE, DISK_SNAP, DISK_COPY, DISK_REMOVE };
+
+struct disk_order {
+    enum disk_op op;
+    const char *name;
+    struct box *box;       /* SNAP */
+    const char *from;      /* COPY */
+    uint64_t size, inodes; /* MAKE: what can be written to it. */
+};
+
+struct disk_info {
+    char name[DISK_NAME_SIZE];
+    uint64_t size, inodes;
+    uint64_t used;    /* the bytes of blocks that it has, shared ones too */
+    uint64_t own;     /* those that no other disk shares; BRIG_USAGE_UNKNOWN */
+    unsigned writers; /* 0 or 1 */
+    unsigned readers;
+};
+
+struct disk_space {
+    const char *kind;  /* "pool", "shared blocks" (the host's file system can), "copies" */
+    uint64_t size;     /* what it may have at most */
+    uint64_t used;     /* what its disks have */
+    uint64_t reserved; /* what they may still write */
+};
+
 struct provider_ops {
     const char *name; /* "local" */
     uint32_t caps;    /* PROVIDER_* */
@@ -200,6 +254,18 @@ struct provider_ops {
     int (*layers)(struct provider *provider,
                   void (*done)(void *ctx, const char *const *names, size_t n, const struct brig_err *err), void *ctx,
                   struct brig_err *err);
+    /*
+     * These two only with PROVIDER_DISKS, else NULL. done gets the disk that was made (NULL after REMOVE), or err.
+     * progress (or NULL) is called while blocks are copied that cannot be shared.
+     */
+    int (*disk)(struct provider *provider, const struct disk_order *order,
+                void (*progress)(void *ctx, uint64_t at, uint64_t of),
+                void (*done)(void *ctx, const struct disk_info *info, const struct brig_err *err), void *ctx,
+                struct brig_err *err);
+    int (*disks)(struct provider *provider,
+                 void (*done)(void *ctx, const struct disk_info *disks, size_t n, const struct disk_space *space,
+                              const struct brig_err *err),
+                 void *ctx, struct brig_err *err);
 };
 
 struct provider {
