@@ -84,6 +84,7 @@ struct spec_more {
     size_t n_layers;
     const char *new_layer; /* The name of a layer that is made in it. */
     bool raw_upper;        /* The upper of its root is shown to root inside. */
+    bool any_user;         /* Its programs may have any id of the sandbox. */
 };
 /*
  * The same for a long-lived sandbox, which has no program. images: this host can have image stores. The spawner looks

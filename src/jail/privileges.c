@@ -91,14 +91,14 @@ int enter_rlimits(struct enter *e)
 }
 
 /*
- * RLIMIT_NPROC counts each id apart, and root inside has 65,536 of them. A user namespace remembers the limit of its
+ * RLIMIT_NPROC counts each id apart, and programs of root inside, or of a template's users, have 65,536 of them. A user namespace remembers the limit of its
  * maker, and holds the sum of its ids to it (5.14).
  */
 int enter_pids_of_all(struct enter *e)
 {
     const struct jail_plan *p = e->plan;
 
-    if (p->root_inside && p->rlimit_pids && !plan_off(p, BRIG_LAYER_PIDS))
+    if (plan_owns(p) && p->rlimit_pids && !plan_off(p, BRIG_LAYER_PIDS))
         TRY(e, "pids", lower(RLIMIT_NPROC, p->limits.pids));
     return 0;
 }

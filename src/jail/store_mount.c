@@ -47,7 +47,8 @@ int enter_store(struct enter *e)
         TRY(e, "ids of the image", owner_map(p, e->store_fd));
     TRY(e, "/s", mount_attach(e->store_fd, AT_FDCWD, "/s"));
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
-        TRY(e, places[i].name, SYS(mkdirat(e->store_fd, places[i].name, places[i].mode)));
+        bool open = p->any_user && strcmp(places[i].name, "workspace") == 0;
+        TRY(e, places[i].name, SYS(mkdirat(e->store_fd, places[i].name, open ? 01777 : places[i].mode)));
         uid_t owner = strcmp(places[i].name, "home") == 0 ? p->outer_user : plan_owner(p);
         TRY(e, places[i].name, SYS(fchownat(e->store_fd, places[i].name, owner, owner, AT_SYMLINK_NOFOLLOW)));
     }

@@ -30,8 +30,8 @@ long jail_become_user(const struct jail_user *user)
     if (!user->as_is && (ret = drop_sets(user->bounding & ~user->keep)) != 0)
         return ret;
     /* With one id the kernel refuses setgroups; those groups are the calling user's, and `uid_range` says so. */
-    if (raw_call0(SYS_geteuid) != user->uid && raw_call2(SYS_getgroups, 0, NULL) != 0 &&
-        (ret = raw_call2(SYS_setgroups, 0, NULL)) != 0)
+    bool clear = raw_call0(SYS_geteuid) != user->uid && raw_call2(SYS_getgroups, 0, NULL) != 0;
+    if ((user->n_groups > 0 || clear) && (ret = raw_call2(SYS_setgroups, user->n_groups, user->groups)) != 0)
         return ret;
     if ((ret = raw_call3(SYS_setresgid, user->gid, user->gid, user->gid)) != 0 ||
         (ret = raw_call3(SYS_setresuid, user->uid, user->uid, user->uid)) != 0)

@@ -21,6 +21,8 @@
 
 struct jail_user {
     uint32_t uid, gid;
+    const uint32_t *groups; /* Beside gid. */
+    uint32_t n_groups;
     uint64_t bounding; /* What pid 1 has in its bounding set. */
     uint64_t keep;     /* What stays: 0, or ROOT_INSIDE_CAPS for uid 0 of a sandbox with root inside. */
     bool as_is;        /* Test builds with the layer off: capabilities are left alone. */

@@ -254,6 +254,8 @@ void sbox_box_ended(void *ctx, const struct box_end *end)
     (void)!sbox_park_later(sbox);
     if (priv->mkdir)
         call_drop(take_ptr(&priv->mkdir));
+    if (priv->find_user)
+        call_drop(take_ptr(&priv->find_user));
     if (priv->announced)
         children_gone(sbox); /* before their questions fail: an answer that was waiting for one is still an answer */
     sbox_fail_tickets(sbox);

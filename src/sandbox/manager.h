@@ -19,6 +19,7 @@
 #include <brig.h>
 
 #include "audit/audit.h"
+#include "codec/passwd.h"
 #include "config/config.h"
 #include "gate/slot_spec.h"
 #include "link/link.h"
@@ -70,7 +71,7 @@ struct sbox_spec {
     uint64_t require;
     enum brig_profile profile;
     char workdir[4096];
-    char user[64]; /* Whose its programs are: "user" (default), or "root" inside (BRIG_RUN_ROOT). */
+    char user[USER_TEXT_MAX]; /* Whose its programs are: "user" (default), "root" (root inside), another. */
     struct brig_bind *binds;
     size_t n_binds;
     uint64_t timeout_ms, idle_timeout_ms; /* 0 means none. */

@@ -166,6 +166,7 @@ struct sbox_private {
     bool settling;    /* They have been asked for, or none is needed. */
     struct brig_err create_err;
     struct call *mkdir; /* The call that makes the working directory. */
+    struct call *find_user;
 
     /* pause, resume */
     sbox_done_fn *change_done;
@@ -360,7 +361,16 @@ int spec_network_judge(const char *network, const struct caller *caller, const s
                        struct brig_err *err) MUST_CHECK;
 int spec_secrets(const struct json_value *v, struct spec_memory *memory, struct sbox_secret **ret, size_t *ret_n,
                  struct brig_err *err) MUST_CHECK;
-bool spec_has_root(const struct sbox_spec *spec); /* Its programs are root inside. */
+/* spec_user.c */
+int spec_user(const struct json_value *v, const char **ret, struct brig_err *err) MUST_CHECK; /* of a request */
+/* The image's user, unless the request has named one. */
+int spec_user_of_image(struct sbox_spec *spec, const char *user, struct brig_err *err) MUST_CHECK;
+bool spec_has_root(const struct sbox_spec *spec); /* Its programs may be root inside. */
+/* The user that brig-init must look up for all of its programs and files; NULL: it is one of our own two. */
+const char *spec_user_to_find(const struct sbox_spec *spec);
+bool spec_has_users(const struct sbox_spec *spec); /* Its programs may name other users than the sandbox's. */
+/* Why a user could not be found: errnum is brig-init's answer. */
+int user_not_found(const char *user, uint32_t errnum, struct brig_err *err);
 int spec_secrets_check(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
 
 /* ---- network.c: a sandbox's slot in brig-egress ----------------------------------------------------------- */

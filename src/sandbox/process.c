@@ -47,6 +47,7 @@ static void process_free(struct process *process)
     mem_free(process->run);
     mem_free(process->memory);
     mem_free(process->workdir);
+    mem_free(process->user);
     mem_free(process->receipt);
     mem_free(process);
 }

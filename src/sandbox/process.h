@@ -15,8 +15,7 @@ struct process_spec {
     const char *const *argv; /* NULL-terminated */
     const char *const *env;  /* "NAME=value" over the sandbox's, with NULL at the end; may be NULL. */
     const char *workdir;     /* NULL means the sandbox's. */
-    bool has_ids;            /* It has these ids instead of the sandbox's user; only with root inside. */
-    uint32_t uid, gid;
+    const char *user;        /* As in codec/passwd.h; NULL means the sandbox's. */
     /* The wall clock; 0: the sandbox's limits.timeout for process_run(), none for process_start(). */
     uint64_t timeout_ms;
     uint64_t output; /* The bytes that are kept in the receipt of process_run(); 0 means limits.output. */

@@ -177,43 +177,14 @@ static int read_ring(struct proc_in *in, const struct json_value *v, struct brig
     return r;
 }
 
-/* A number below 65,536, and where it ends. */
-static bool take_id(const char **text, uint32_t *ret)
-{
-    const char *at = *text;
-    uint32_t id = 0;
-
-    while (*at >= '0' && *at <= '9' && id < INSIDE_RANGE)
-        id = id * 10 + (uint32_t)(*at++ - '0');
-    bool good = at != *text && id < INSIDE_RANGE;
-    *text = at;
-    *ret = id;
-    return good;
-}
-
 static int read_user(struct proc_in *in, const struct json_value *v, struct brig_err *err)
 {
-    struct process_spec *spec = in->spec;
-    const char *text, *at;
-    int r = spec_string(v, "user", 16, false, &text, err);
+    const char *text;
+    int r = spec_user(v, &text, err);
 
-    if (r < 0)
-        return r;
-    spec->has_ids = true;
-    if (str_eq(text, "root") || str_eq(text, "user")) {
-        spec->uid = spec->gid = str_eq(text, "root") ? INSIDE_ROOT : INSIDE_USER;
-        return 0;
-    }
-    at = text;
-    bool good = take_id(&at, &spec->uid);
-    spec->gid = spec->uid;
-    if (good && *at == ':') {
-        at++;
-        good = take_id(&at, &spec->gid);
-    }
-    return good && *at == '\0'
-               ? 0
-               : err_usage(err, "user \"%s\": must be root, user, or UID[:GID] below %u", text, INSIDE_RANGE);
+    if (r == 0)
+        in->spec->user = spec_copy(&in->memory, text, strlen(text));
+    return r;
 }
 
 static const struct {

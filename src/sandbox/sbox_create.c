@@ -134,6 +134,42 @@ static void commit(struct sbox *sbox)
         give_up(sbox, &err);
 }
 
+/* Goes on once brig-init has answered everything that it was asked. */
+static void prepared(struct sbox *sbox)
+{
+    if (!sbox->priv->mkdir && !sbox->priv->find_user)
+        commit(sbox);
+}
+
+/* ---- the user ------------------------------------------------------------------------------------------- */
+
+static void on_user(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+{
+    struct sbox *sbox = ctx;
+    struct brig_err err = {0};
+
+    sbox->priv->find_user = NULL;
+    if (sbox->state != SBOX_CREATING || sbox->priv->create_err.code)
+        return;
+    if (errnum == 0) {
+        prepared(sbox);
+        return;
+    }
+    (void)user_not_found(sbox->spec.user, errnum, &err);
+    give_up(sbox, &err);
+}
+
+static int find_user(struct sbox *sbox, const char *user, struct brig_err *err)
+{
+    uint8_t message[USER_TEXT_MAX + 8];
+    struct svc_cursor out = {message, message + sizeof message, false};
+    const struct call_events events = {.reply = on_user, .ctx = sbox};
+
+    svc_put_bytes(&out, (struct svc_bytes){user, (uint32_t)strlen(user)});
+    return link_call(sbox->priv->link, SVC_USER, message, (size_t)(out.at - message), &events, &sbox->priv->find_user,
+                     err);
+}
+
 /* ---- the working directory ------------------------------------------------------------------------------ */
 
 static void on_mkdir(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
@@ -142,7 +178,7 @@ static void on_mkdir(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const ui
     struct brig_err err = {0};
 
     sbox->priv->mkdir = NULL;
-    if (sbox->state != SBOX_CREATING)
+    if (sbox->state != SBOX_CREATING || sbox->priv->create_err.code)
         return;
     if (errnum != 0 && errnum != ENOTCONN && sbox->spec.workdir_of_image) {
         snprintf(sbox->spec.note, sizeof sbox->spec.note,
@@ -152,7 +188,7 @@ static void on_mkdir(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const ui
         errnum = 0;
     }
     if (errnum == 0) {
-        commit(sbox);
+        prepared(sbox);
         return;
     }
     (void)err_set(&err, errnum == ENOTCONN ? BRIG_E_GONE : BRIG_E_USAGE, (int)errnum, "workdir %s", sbox->spec.workdir);
@@ -212,6 +248,9 @@ static int take_up(struct sbox *sbox, struct box_up *up, struct brig_err *err)
     int r = sbox_connect(sbox, take_fd(&up->stream_fd), err);
     if (r == 0)
         r = network_listen(sbox, up->listeners, err);
+    const char *user = spec_user_to_find(&sbox->spec);
+    if (r == 0 && user) /* first: what follows is done as this user */
+        r = find_user(sbox, user, err);
     return r < 0 || str_eq(sbox->spec.workdir, DEFAULT_WORKDIR) ? r : make_workdir(sbox, err);
 }
 
@@ -226,8 +265,8 @@ static void on_up(void *ctx, struct box_up *up)
     sbox->priv->up = r == 0;
     if (r < 0)
         give_up(sbox, &err);
-    else if (!sbox->priv->mkdir)
-        commit(sbox);
+    else
+        prepared(sbox);
 }
 
 void create_listening(struct sbox *sbox, const struct brig_err *err)
@@ -256,6 +295,7 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
         .new_layer = spec->new_layer,
         .writable_root = spec->writable_root,
         .root_inside = spec_has_root(spec),
+        .any_user = spec_user_to_find(spec) != NULL,
         .limits = spec->limits,
         .require = spec->require,
         .profile = spec->profile,

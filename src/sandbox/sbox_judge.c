@@ -11,6 +11,13 @@
 static enum brig_cause start_cause(struct process *process)
 {
     uint32_t stage = process->prog.start_stage;
+    struct brig_err err = {0};
+
+    if (stage == STAGE_IDS && process->user) {
+        (void)user_not_found(process->user, process->prog.start_errnum, &err);
+        str_cut(process->prog.detail, sizeof process->prog.detail, err.message);
+        return BRIG_CAUSE_POLICY;
+    }
     const char *what = stage == STAGE_EXEC && process->argv ? process->argv[0]
                        : stage == STAGE_WORKDIR             ? process->workdir
                                                             : "";

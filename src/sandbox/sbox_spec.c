@@ -159,16 +159,11 @@ static int read_workdir(struct spec_in *in, const struct json_value *v, struct b
 
 static int read_user(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
-    static const char *const words[] = {"user", "root", NULL};
-    int r = spec_word(v, "user", words, err);
+    const char *text;
+    int r = spec_user(v, &text, err);
 
     in->user_given = true;
-    return r < 0 ? r : str_copy(in->spec->user, sizeof in->spec->user, words[r]);
-}
-
-bool spec_has_root(const struct sbox_spec *spec)
-{
-    return str_eq(spec->user, "root");
+    return r < 0 ? r : str_copy(in->spec->user, sizeof in->spec->user, text); /* spec_user() knows the length */
 }
 
 static int read_network(struct spec_in *in, const struct json_value *v, struct brig_err *err)

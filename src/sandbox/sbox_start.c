@@ -75,6 +75,12 @@ static int env_image(struct env_list *list, const char *const *env, int r)
     return r;
 }
 
+/* What depends on who the user is. */
+static bool is_identity(const char *variable)
+{
+    return str_starts(variable, "HOME=") || str_starts(variable, "USER=") || str_starts(variable, "LOGNAME=");
+}
+
 static int env_fill(struct env_list *list, struct sbox *sbox, const struct process_spec *spec)
 {
     const char *const *env = spec->env;
@@ -94,11 +100,13 @@ static int env_fill(struct env_list *list, struct sbox *sbox, const struct proce
         r = env_network(list, sbox, true);
     if (sandbox->image)
         r = env_image(list, sandbox->image->info.image.env, r);
-    const char *const *base = engine_base_env(spec->has_ids ? spec->uid == INSIDE_ROOT : spec_has_root(sandbox));
+    const char *const *base = engine_base_env(spec_has_root(sandbox));
+    bool looked_up = spec->user || spec_user_to_find(sandbox);
     for (n = 0; base[n]; n++)
         ;
     while (r == 0 && n-- > 0)
-        r = env_add(list, base[n], strcspn(base[n], "="), NULL, "base");
+        if (!looked_up || !is_identity(base[n])) /* brig-init knows better */
+            r = env_add(list, base[n], strcspn(base[n], "="), NULL, "base");
     return r;
 }
 
@@ -180,22 +188,25 @@ int process_strings(struct sbox *sbox, const struct process_spec *spec, struct p
 
 static int start(struct process *process, const struct process_spec *spec, struct brig_err *err)
 {
-    bool root = spec_has_root(&process->sbox->spec);
+    const char *user = spec->user;
     AUTO_BUF struct buf strings = BUF_INIT(GUEST_STRINGS_MAX);
     struct svc_proc_start msg = {
         .flags = (spec->tty ? SVC_PROC_TTY : 0u) | (process->stdin_open ? SVC_PROC_STDIN : 0u) |
-                 (spec->has_ids && root ? SVC_PROC_IDS : 0u) | (process->shell ? SVC_PROC_SHELL : 0u) |
+                 (user ? SVC_PROC_USER : 0u) | (process->shell ? SVC_PROC_SHELL : 0u) |
                  (spec->hold || process->is_run ? SVC_PROC_HOLD : 0u),
         .rows = spec->rows,
         .cols = spec->cols,
         .ring = spec->ring,
-        .uid = spec->uid,
-        .gid = spec->gid,
         .workdir = {process->workdir, (uint32_t)strlen(process->workdir)},
+        .user = {user, user ? (uint32_t)strlen(user) : 0},
     };
-    if (spec->has_ids && !root && (spec->uid != INSIDE_USER || spec->gid != INSIDE_USER))
+    if (user && !str_eq(user, process->sbox->spec.user) && !spec_has_users(&process->sbox->spec))
         return err_set(err, BRIG_E_REFUSED, 0,
-                       "user: the sandbox has no root inside, so its programs are those of \"user\"");
+                       "user %s: the sandbox has no root inside and no template of its own, so its programs are those "
+                       "of \"user\"",
+                       user);
+    if (user && (process->user = mem_strdup(user)) == NULL)
+        return err_nomem(err);
     int r = process_strings(process->sbox, spec, process, &strings, &msg);
 
     if (r == -E2BIG || r == -EMSGSIZE)
@@ -357,6 +368,11 @@ void process_start_failure(const struct process *process, struct brig_err *err)
 {
     bool exec = process->prog.start_errnum && process->prog.start_stage == STAGE_EXEC;
     bool usage = process->prog.start_errnum && (exec || process->prog.start_stage == STAGE_WORKDIR);
+
+    if (process->prog.start_errnum && process->prog.start_stage == STAGE_IDS && process->user) {
+        (void)user_not_found(process->user, process->prog.start_errnum, err);
+        return;
+    }
 
     (void)err_set(err,
                   usage                                  ? BRIG_E_USAGE

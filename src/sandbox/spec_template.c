@@ -70,18 +70,6 @@ int spec_template(const char *name, const struct config *config, const struct te
     return str_copy(ret->rootfs, sizeof ret->rootfs, name) < 0 ? err_usage(err, "template: too long") : 0;
 }
 
-/* An image that names no user gets ours; one that names root gets root inside. Others are not there yet. */
-static void take_user(struct sbox_spec *spec, const char *user)
-{
-    size_t len = strcspn(user, ":");
-
-    if ((len == 1 && user[0] == '0') || (len == 4 && memcmp(user, "root", 4) == 0))
-        snprintf(spec->user, sizeof spec->user, "root");
-    else if (len > 0)
-        snprintf(spec->note, sizeof spec->note, "the image's user is %.64s; its programs run as %s here", user,
-                 spec->user);
-}
-
 int spec_template_use(struct sbox_spec *spec, const struct config *config, const struct templates *templates,
                       const struct caller *caller, bool workdir_given, bool user_given, struct brig_err *err)
 {
@@ -97,8 +85,8 @@ int spec_template_use(struct sbox_spec *spec, const struct config *config, const
     if (r < 0)
         return r;
     const char *workdir = spec->image->info.image.workdir;
-    if (!user_given)
-        take_user(spec, spec->image->info.image.user);
+    if (!user_given && (r = spec_user_of_image(spec, spec->image->info.image.user, err)) < 0)
+        return r;
     spec->workdir_of_image = !workdir_given && workdir[0];
     if (spec->workdir_of_image && str_copy(spec->workdir, sizeof spec->workdir, workdir) < 0)
         return err_usage(err, "template %s: its working directory is too long", spec->template_name);

@@ -47,7 +47,7 @@ static int read_strings(struct run_spec *spec, int fd, uint32_t len, struct brig
 static int check_counts(const struct wire_run *msg, struct brig_err *err)
 {
     bool service = msg->flags & WIRE_RUN_SERVICE;
-    const uint32_t of_services = WIRE_RUN_ZYGOTE | WIRE_RUN_NEW_LAYER | WIRE_RUN_RAW_UPPER;
+    const uint32_t of_services = WIRE_RUN_ZYGOTE | WIRE_RUN_NEW_LAYER | WIRE_RUN_RAW_UPPER | WIRE_RUN_ANY_USER;
     bool program = service
                        ? msg->n_argv == 0 && msg->n_env == 0 &&
                              !(msg->flags & ~(WIRE_RUN_SERVICE | of_services | BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT))

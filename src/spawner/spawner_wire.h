@@ -183,6 +183,8 @@ struct wire_signal {
 #define WIRE_RUN_NEW_LAYER (1u << 18)
 /* With layers and a writable root: the upper directory of the root is at /.brig/upper, read-only. */
 #define WIRE_RUN_RAW_UPPER (1u << 19)
+/* With WIRE_RUN_SERVICE: its programs have ids that are not known here, so everybody inside may write to /workspace. */
+#define WIRE_RUN_ANY_USER (1u << 20)
 
 struct wire_answer {
     struct wire_head head;

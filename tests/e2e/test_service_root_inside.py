@@ -49,9 +49,10 @@ class RootInside(ServiceTest):
 
     def test_a_process_may_name_its_user(self):
         box = self.make({"user": "root", "writable_root": True})["id"]
-        for user, ids, home in (("user", "1000 1000", "/home/user"), ("33", "33 33", "/home/user"),
-                                ("7:8", "7 8", "/home/user"), ("root", "0 0", "/root"), ("0:0", "0 0", "/root"),
-                                ("65535:0", "65535 0", "/home/user")):
+        for user, ids, home in (("user", "1000 1000", "/home/user"), ("33", "33 0", "/"), ("33:33", "33 33", "/"),
+                                ("7:8", "7 8", "/"), ("root", "0 0", "/root"), ("0:0", "0 0", "/root"),
+                                ("root:user", "0 1000", "/root"), ("1000", "1000 1000", "/home/user"),
+                                ("65535:0", "65535 0", "/")):
             got = self.run_in(box, f"echo $(id -u) $(id -g); id -G; echo $HOME; {CAPS}", user=user).splitlines()
             uid, gid = ids.split()
             caps = SEVEN if uid == "0" else NONE
@@ -60,7 +61,7 @@ class RootInside(ServiceTest):
 
     def test_bad_users(self):
         box = self.make({"user": "root"})["id"]
-        for user in ("", "admin", "65536", "1:65536", "-1", "1:", ":1", "1:2:3", "4294967296", "0x1", "root:root"):
+        for user in ("", "65536", "1:65536", "-1", "1:", ":1", "1:2:3", "4294967296", "a b", "-a"):
             self.assertIn("user", self.run_in(box, "true", status=400, user=user))
 
     def test_an_ordinary_sandbox_has_no_other_user(self):

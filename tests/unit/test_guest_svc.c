@@ -2,6 +2,7 @@
 /* The service protocol: golden bytes (the same as in docs/PROTOCOL.md), every cut, every field out of range. */
 #include "unit.h"
 
+#include "codec/passwd.h"
 #include "codec/wire/guest_svc.h"
 #include "codec/wire/le.h"
 
@@ -339,31 +340,35 @@ static int start_workdir(const char *workdir, uint32_t len)
     return svc_proc_start_parse(bytes, (size_t)size, &msg);
 }
 
-/* Other ids travel only with their flag, and only those that a sandbox can have. */
-static void starts_with_ids(void **state)
+/* A user travels only with its flag, and only one that a request could name. */
+static void starts_with_user(void **state)
 {
-    static const struct {
-        uint32_t uid, gid;
+    static char long_name[USER_TEXT_MAX];
+    const struct {
+        struct svc_bytes user;
         int result;
-    } ids[] = {{0, 0, 0}, {65535, 65535, 0}, {65536, 0, -EPROTO}, {0, 65536, -EPROTO}, {UINT32_MAX, 0, -EPROTO}};
-    uint8_t bytes[256];
+    } users[] = {
+        {{"app:staff", 9}, 0}, {{long_name, USER_TEXT_MAX - 1}, 0}, {{long_name, USER_TEXT_MAX}, -EPROTO}, {{"", 0}, -EPROTO}};
+    uint8_t bytes[512];
     (void)state;
 
-    for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
+    memset(long_name, 'a', sizeof(long_name));
+    for (size_t i = 0; i < ARRAY_SIZE(users); i++) {
         struct svc_proc_start msg = {.proc = 1,
-                                     .flags = SVC_PROC_IDS,
+                                     .flags = SVC_PROC_USER,
                                      .n_argv = 1,
                                      .workdir = {"/", 1},
-                                     .uid = ids[i].uid,
-                                     .gid = ids[i].gid,
+                                     .user = users[i].user,
                                      .strings = (const uint8_t *)"ls",
                                      .strings_len = 3};
         int size = svc_proc_start_put(bytes, sizeof(bytes), &msg);
 
         assert_true(size > 0);
-        assert_int_equal(svc_proc_start_parse(bytes, (size_t)size, &msg), ids[i].result);
-        if (ids[i].result == 0)
-            assert_true(msg.uid == ids[i].uid && msg.gid == ids[i].gid && msg.strings_len == 3);
+        assert_int_equal(svc_proc_start_parse(bytes, (size_t)size, &msg), users[i].result);
+        if (users[i].result == 0) {
+            assert_int_equal(msg.user.len, users[i].user.len);
+            assert_int_equal(msg.strings_len, 3);
+        }
         assert_int_equal(svc_proc_start_parse(bytes, (size_t)size - 8, &msg), -EPROTO);
     }
 }
@@ -375,7 +380,8 @@ static void starts_out_of_range(void **state)
 
     assert_int_equal(start_with(0, 0), -EPROTO); /* proc */
     assert_int_equal(start_with(4, 15), 0);
-    assert_int_equal(start_with(4, 64), -EPROTO); /* flags */
+    assert_int_equal(start_with(4, 32), -EPROTO); /* flags */
+    assert_int_equal(start_with(4, 128), -EPROTO);
     assert_int_equal(start_with(12, 64u << 20), 0);
     assert_int_equal(start_with(12, (64u << 20) + 1), -EPROTO); /* ring */
     assert_int_equal(start_with(16, 0), -EPROTO);               /* n_argv */
@@ -452,7 +458,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_messages),       cmocka_unit_test(golden_files),
         cmocka_unit_test(a_failure_sticks),      cmocka_unit_test(frames),
-        cmocka_unit_test(starts_out_of_range),   cmocka_unit_test(starts_with_ids),
+        cmocka_unit_test(starts_out_of_range),   cmocka_unit_test(starts_with_user),
         cmocka_unit_test(the_rest_out_of_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

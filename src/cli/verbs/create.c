@@ -51,7 +51,7 @@ static const struct flag create_flags[] = {
     {"profile", "NAME", "default, paranoid or compat", flag_set_text, AT(profile), 0},
     {"require", "all|LAYER,...", "do not make it unless these layers are on", flag_add_word, AT(require), 0},
     {"writable-root", NULL, "the root can be written to", flag_set_true, AT(writable_root), 0},
-    {"user", "user|root", "whose its programs are; root installs software in a writable root", flag_set_text, AT(user),
+    {"user", "USER", "whose its programs are: NAME or UID[:GROUP]; root installs software", flag_set_text, AT(user),
      'u'},
     {"confine", "root|workdir", "workdir: the files API stays below it", flag_set_text, AT(confine), 0},
     {"idempotency-key", "KEY", "the same key and flags again answer the first sandbox", flag_set_text,

@@ -20,7 +20,7 @@ static const struct flag exec_flags[] = {
     {"tty", NULL, "give the program a terminal", flag_set_true, AT(tty), 't'},
     {"env", "K=V", "set a variable of the program", flag_add_pair, AT(env), 'e'},
     {"workdir", "DIR", "where it starts (default: the sandbox's)", flag_set_text, AT(workdir), 'w'},
-    {"user", "USER", "root, user or UID[:GID]; only in a sandbox made with --user root", flag_set_text, AT(user), 'u'},
+    {"user", "USER", "NAME or UID[:GROUP]; in a sandbox of a template or with root inside", flag_set_text, AT(user), 'u'},
     {"timeout", "TIME", "wall clock, such as 30s (default: none)", flag_set_text, AT(timeout), 0},
     {"output", "SIZE", "stdout and stderr together; more is dropped (default: all; with -o json the sandbox's)",
      flag_set_size, AT(output), 0},

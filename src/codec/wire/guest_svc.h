@@ -69,6 +69,11 @@ enum svc_type {
      * sent. EBUSY: another call has the channel. ENOTCONN: the process has no channel.
      */
     SVC_CHANNEL = 41,
+    /*
+     * string user -> REPLY. Processes and file calls are this user's from now on, as with SVC_PROC_USER. EBUSY once
+     * there has been one.
+     */
+    SVC_USER = 42,
 
     /* Calls for ports: */
     SVC_PORT_LIST = 48,    /* -> EVENT struct svc_port each, REPLY */
@@ -138,8 +143,12 @@ int svc_reply_parse(const uint8_t *in, size_t len, struct svc_reply *ret) MUST_C
  * channel is sent first, to those who are attached.
  */
 #define SVC_PROC_CHANNEL (1u << 4)
-/* It has the ids uid and gid, and no other groups. Only in a sandbox with root inside; EPERM in others. */
-#define SVC_PROC_IDS (1u << 5)
+/*
+ * It is the process of this user (codec/passwd.h), whom init looks up in the sandbox's own files; REPLY with stage IDS
+ * and ESRCH, or EPERM for uid 0 without root inside. HOME, USER and LOGNAME are added unless the environment has them.
+ * (Bit 5 was ids as numbers.)
+ */
+#define SVC_PROC_USER (1u << 6)
 
 struct svc_proc_start {
     uint32_t proc; /* brigd chooses it. It is not 0 and was never used before in this sandbox. */
@@ -149,7 +158,7 @@ struct svc_proc_start {
     uint32_t ring;
     uint32_t n_argv, n_env;
     struct svc_bytes workdir; /* absolute */
-    uint32_t uid, gid;        /* With SVC_PROC_IDS, else they are not sent: below 65,536. */
+    struct svc_bytes user;    /* With SVC_PROC_USER, else it is not sent. */
     const uint8_t *strings;   /* When parsed: n_argv + n_env strings with NULs, one after the other, to the end. */
     size_t strings_len;
 };

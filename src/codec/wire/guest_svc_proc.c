@@ -2,13 +2,13 @@
 /*
  * guest_svc_proc.c: the payloads of the calls for processes, shells and ports. The rules of guest_svc.c hold here too.
  */
+#include "codec/passwd.h"
 #include "codec/wire/guest_svc.h"
 
 #define RING_MAX (64u << 20)
 #define COMMAND_MAX 255u
 #define SIGNAL_MAX 64u
-#define PROC_FLAGS (SVC_PROC_TTY | SVC_PROC_STDIN | SVC_PROC_SHELL | SVC_PROC_HOLD | SVC_PROC_CHANNEL | SVC_PROC_IDS)
-#define ID_MAX 65535u
+#define PROC_FLAGS (SVC_PROC_TTY | SVC_PROC_STDIN | SVC_PROC_SHELL | SVC_PROC_HOLD | SVC_PROC_CHANNEL | SVC_PROC_USER)
 #define SIGNAL_FLAGS (SVC_SIGNAL_ALL | SVC_SIGNAL_CHILDREN | SVC_SIGNAL_GROUP)
 #define STREAM_BITS 6u /* 1 and 2 */
 
@@ -55,10 +55,8 @@ int svc_proc_start_put(uint8_t *out, size_t size, const struct svc_proc_start *m
     struct svc_cursor at = {out, out + size, false};
 
     wire_put_fields(&at, START, msg);
-    if (msg->flags & SVC_PROC_IDS) {
-        svc_put_u32(&at, msg->uid);
-        svc_put_u32(&at, msg->gid);
-    }
+    if (msg->flags & SVC_PROC_USER)
+        svc_put_bytes(&at, msg->user);
     svc_put_raw(&at, msg->strings, msg->strings_len);
     return svc_put_done(&at, out);
 }
@@ -74,10 +72,9 @@ int svc_proc_start_parse(const uint8_t *in, size_t len, struct svc_proc_start *r
     if (msg.workdir.len == 0 || msg.workdir.len >= SVC_PATH_MAX || msg.workdir.data[0] != '/' ||
         memchr(msg.workdir.data, '\0', msg.workdir.len))
         return -EPROTO;
-    if (msg.flags & SVC_PROC_IDS) {
-        msg.uid = svc_get_u32(&at);
-        msg.gid = svc_get_u32(&at);
-        if (at.bad || msg.uid > ID_MAX || msg.gid > ID_MAX)
+    if (msg.flags & SVC_PROC_USER) {
+        msg.user = svc_get_bytes(&at);
+        if (at.bad || msg.user.len == 0 || msg.user.len >= USER_TEXT_MAX)
             return -EPROTO;
     }
     msg.strings = at.at;

@@ -9,7 +9,9 @@
 
 #include <sys/types.h>
 
+#include "codec/wire/fields.h"
 #include "codec/wire/frame.h"
+#include "codec/passwd.h"
 #include "codec/wire/guest_msg.h"
 #include "jail/plan.h" /* INIT_FD_*: the descriptors it is executed with; 0, 1, 2 are the sandbox's /dev/null */
 
@@ -63,9 +65,18 @@ enum program_kind {
     PROGRAM_SERVICE, /* one process of a service: it reports to init on report_fd and executes */
 };
 
+/* A user that was looked up: its ids, and its variables as they stand in an environment ("": none). */
+struct guest_user {
+    uint32_t uid, gid;
+    uint32_t n_groups, groups[USER_GROUPS_MAX];
+    char home[USER_HOME_MAX + 8], user[USER_PART_MAX + 16], logname[USER_PART_MAX + 16];
+};
+
 struct program {
     enum program_kind kind;
     const struct guest_start *start;
+    struct guest_user *user;   /* Instead of the ids of start, if it is not NULL. */
+    struct svc_bytes who;      /* If it is not empty, the user is looked up by this name. */
     char **argv, **env; /* They end with NULL and point into the message they came with. */
     int fds[GUEST_STDIO_MAX];
     unsigned n_fds;
@@ -110,6 +121,17 @@ __attribute__((noreturn)) void program_give_up(struct program *program, long ret
  * dumpable.
  */
 long program_become_user(const struct program *program) MUST_CHECK;
+
+/* ---- who.c ---------------------------------------------------------------------------------------- */
+
+/*
+ * Looks a user up in the sandbox's own files. -ESRCH: there is no such name; -EPERM: it is uid 0, and the sandbox has no
+ * root inside; -EFBIG, -E2BIG: a file or a list is too long.
+ */
+long who_find(const char *text, size_t len, bool root_inside, struct guest_user *ret) MUST_CHECK;
+/* Adds HOME, USER and LOGNAME to an environment that does not have them. There must be room for WHO_VARIABLES more. */
+#define WHO_VARIABLES 3u
+void who_environment(struct guest_user *user, char **env);
 
 /* ---- tty.c --------------------------------------------------------------------------------------- */
 

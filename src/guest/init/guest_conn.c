@@ -158,6 +158,7 @@ static void open_call(uint16_t type, uint32_t request, const uint8_t *payload, s
         [SVC_PROC_LIST - SVC_CALL_MIN] = proc_list,       [SVC_PROC_FORGET - SVC_CALL_MIN] = proc_forget_call,
         [SVC_SHELL_RUN - SVC_CALL_MIN] = shell_run,       [SVC_PORT_LIST - SVC_CALL_MIN] = port_list,
         [SVC_PORT_CONNECT - SVC_CALL_MIN] = port_connect, [SVC_CHANNEL - SVC_CALL_MIN] = channel_call,
+        [SVC_USER - SVC_CALL_MIN] = service_user,
     };
     unsigned at = type - SVC_CALL_MIN;
 

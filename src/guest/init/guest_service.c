@@ -25,6 +25,8 @@
 #define REST_MS 100 /* without anything to do, before memory is given back */
 
 static struct guest_start base;
+static struct guest_user named_user; /* with has_user: whose processes and file calls are, unless they say otherwise */
+static bool has_user;
 static uint64_t bounding_set;
 static int epoll_fd;
 static struct source control, signals;
@@ -84,8 +86,28 @@ bool service_has_root(void)
 void service_program(struct program *program, struct guest_start *start)
 {
     *start = base;
-    *program = (struct program){.kind = PROGRAM_SERVICE, .start = start, .bounding = bounding_set, .report_fd = -1};
+    *program = (struct program){.kind = PROGRAM_SERVICE,
+                                .start = start,
+                                .user = has_user ? &named_user : NULL,
+                                .bounding = bounding_set,
+                                .report_fd = -1};
     program->shell_fds[0] = program->shell_fds[1] = program->channel_fd = -1;
+}
+
+void service_user(uint32_t request, const uint8_t *payload, size_t len)
+{
+    struct svc_reader in = {payload, payload + len, false};
+    struct svc_bytes text = svc_get_bytes(&in);
+    struct guest_user found;
+    long ret = svc_done(&in) != 0 ? -EINVAL : worker_pid() != 0 || proc_next(NULL) ? -EBUSY : 0;
+
+    if (ret == 0)
+        ret = who_find(text.data, text.len, service_has_root(), &found);
+    if (ret == 0) {
+        named_user = found;
+        has_user = true;
+    }
+    send_reply(request, (int)-ret, 0, NULL, 0);
 }
 
 /* At most a batch: a storm of orphans must not keep frames waiting. Stopped children are not reported. */

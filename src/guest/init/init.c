@@ -214,7 +214,7 @@ static void forget_start(int keep_fd, int signal_fd)
     }
     must(raw_call3(SYS_close_range, from, ~0u, 0) == 0);
     control_forget();
-    raw_call2(SYS_munmap, program.argv, ((size_t)start.n_argv + start.n_env + 2) * sizeof(char *));
+    raw_call2(SYS_munmap, program.argv, ((size_t)start.n_argv + start.n_env + WHO_VARIABLES + 2) * sizeof(char *));
     raw_call3(SYS_madvise, message, sizeof(message), MADV_DONTNEED);
 }
 

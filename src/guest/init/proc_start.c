@@ -230,10 +230,8 @@ __attribute__((noreturn)) static void be_the_child(const struct spawn *spawn, co
     service_program(&program, &start);
     start.flags = (start.flags & GUEST_START_ROOT) | ((msg->flags & SVC_PROC_TTY) ? GUEST_START_TTY : 0) |
                   (has_stdin ? GUEST_START_STDIN : 0);
-    if (msg->flags & SVC_PROC_IDS) {
-        start.uid = msg->uid;
-        start.gid = msg->gid;
-    }
+    if (msg->flags & SVC_PROC_USER)
+        program.who = msg->user;
     start.rows = msg->rows;
     start.cols = msg->cols;
     __builtin_memcpy(workdir, msg->workdir.data, msg->workdir.len);
@@ -287,8 +285,6 @@ static int judge_start(const struct svc_proc_start *msg)
 {
     if ((msg->flags & SVC_PROC_SHELL) && (msg->flags & (SVC_PROC_TTY | SVC_PROC_CHANNEL)))
         return EINVAL;
-    if ((msg->flags & SVC_PROC_IDS) && !service_has_root())
-        return EPERM;
     return proc_find_any(msg->proc) ? EEXIST : 0;
 }
 

@@ -50,16 +50,33 @@ static char path_buffer[PATH_MAX];
 long program_become_user(const struct program *program)
 {
     const struct guest_start *start = program->start;
-
+    const struct guest_user *named = program->user;
+    uint32_t uid = named ? named->uid : start->uid;
     const struct jail_user user = {
-        .uid = start->uid,
-        .gid = start->gid,
+        .uid = uid,
+        .gid = named ? named->gid : start->gid,
+        .groups = named ? named->groups : NULL,
+        .n_groups = named ? named->n_groups : 0,
         .bounding = program->bounding,
-        .keep = (start->flags & GUEST_START_ROOT) && start->uid == INSIDE_ROOT ? ROOT_INSIDE_CAPS : 0,
+        .keep = (start->flags & GUEST_START_ROOT) && uid == INSIDE_ROOT ? ROOT_INSIDE_CAPS : 0,
         .as_is = start->skip & BRIG_LAYER_BIT(BRIG_LAYER_CAPS),
     };
 
     return jail_become_user(&user);
+}
+
+static long find_user(struct program *program)
+{
+    static struct guest_user found; /* Only processes of a service have one, and each is a fork. */
+    long ret = 0;
+
+    if (program->who.len > 0) {
+        ret = who_find(program->who.data, program->who.len, program->start->flags & GUEST_START_ROOT, &found);
+        program->user = &found;
+    }
+    if (ret == 0 && program->user)
+        who_environment(program->user, program->env);
+    return ret;
 }
 
 /* ---- TTY: session and stdio ------------------------------------------------------------------------ */
@@ -298,7 +315,7 @@ __attribute__((noreturn)) void program_child(struct program *program)
         program_give_up(program, ret);
 
     program->stage = STAGE_IDS;
-    if ((ret = program_become_user(program)) != 0)
+    if ((ret = find_user(program)) != 0 || (ret = program_become_user(program)) != 0)
         program_give_up(program, ret);
 
     program->stage = STAGE_TTY;
@@ -332,7 +349,7 @@ int program_vectors(struct program *program, const char *strings, uint32_t n_arg
                     const char *const extra[2])
 {
     unsigned n_extra = extra && extra[0] ? 2 : 0;
-    size_t size = ((size_t)n_argv + n_extra + n_env + 2) * sizeof(char *);
+    size_t size = ((size_t)n_argv + n_extra + n_env + WHO_VARIABLES + 2) * sizeof(char *);
     char *at = (char *)(uintptr_t)strings;
     long mem = raw_call6(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
