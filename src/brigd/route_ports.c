@@ -15,10 +15,13 @@
 #include "brigd/preview.h"
 
 #define PORTS_MAX 4096u
+#define EXPOSED_MAX 16384u
 
 struct ports {
     struct request *rq;
     struct call *call;
+    char exposed[EXPOSED_MAX]; /* of the image, with NULs: the sandbox may be gone when the list is there */
+    size_t exposed_len;
     struct svc_port list[PORTS_MAX];
     size_t n;
 };
@@ -58,12 +61,28 @@ static void on_ports(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const ui
         json_end(&json);
     }
     json_end(&json);
+    json_key_array(&json, "exposed");
+    for (size_t at = 0; at < ports->exposed_len; at += strlen(ports->exposed + at) + 1)
+        json_string(&json, ports->exposed + at);
+    json_end(&json);
     json_end(&json);
     mem_free(ports);
     if (errnum)
         request_refuse(rq, BRIG_E_HOST, "ports: %s", strerror((int)errnum));
     else
         request_json(rq, 200, &json);
+}
+
+/* What the image says that its programs listen on: "80/tcp". Nothing opens a port by that. */
+static void keep_exposed(struct ports *ports, const struct template_image *image)
+{
+    for (size_t i = 0; image && image->exposed_ports && image->exposed_ports[i]; i++) {
+        size_t len = strlen(image->exposed_ports[i]) + 1;
+        if (len > sizeof ports->exposed - ports->exposed_len)
+            return;
+        memcpy(ports->exposed + ports->exposed_len, image->exposed_ports[i], len);
+        ports->exposed_len += len;
+    }
 }
 
 void route_port_list(struct request *rq)
@@ -75,6 +94,7 @@ void route_port_list(struct request *rq)
     if (!ports)
         return;
     ports->rq = rq;
+    keep_exposed(ports, sbox_image(rq->sbox));
     if (link_call(sbox_link(rq->sbox), SVC_PORT_LIST, NULL, 0, &events, &ports->call, &err) < 0) {
         mem_free(ports);
         request_fail(rq, &err);

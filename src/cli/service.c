@@ -205,18 +205,24 @@ int service_put_pairs(struct json *json, const char *key, const char *const *ite
     return 0;
 }
 
-int service_put_argv(struct json *json, const char *const *argv, struct brig_err *err)
+int service_put_words(struct json *json, const char *key, const char *first, const char *const *words,
+                      struct brig_err *err)
 {
-    json_key_array(json, "argv");
-    for (; *argv; argv++) {
-        if (!json_utf8_valid(*argv, strlen(*argv))) {
+    json_key_array(json, key);
+    for (const char *word = first ? first : *words++; word; word = *words++) {
+        if (!json_utf8_valid(word, strlen(word))) {
             err_usage(err, "an argument is not UTF-8");
             return -EILSEQ;
         }
-        json_string(json, *argv);
+        json_string(json, word);
     }
     json_end(json);
     return 0;
+}
+
+int service_put_argv(struct json *json, const char *const *argv, struct brig_err *err)
+{
+    return service_put_words(json, "argv", NULL, argv, err);
 }
 
 void service_put_text(struct json *json, const char *key, const char *value)

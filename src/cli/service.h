@@ -76,6 +76,9 @@ int service_try(struct client *client, const char *method, const struct buf *bod
 int service_put_pairs(struct json *json, const char *key, const char *const *items, size_t n,
                       struct brig_err *err) MUST_CHECK;
 int service_put_argv(struct json *json, const char *const *argv, struct brig_err *err) MUST_CHECK;
+/* The same for another member; first (or NULL) comes before the words. */
+int service_put_words(struct json *json, const char *key, const char *first, const char *const *words,
+                      struct brig_err *err) MUST_CHECK;
 void service_put_text(struct json *json, const char *key, const char *value); /* Writes nothing if value is NULL. */
 
 /* Reads a file, or stdin for "-", up to the limit of the buffer. Returns false after it has printed the failure. */

@@ -89,7 +89,7 @@ struct jail_plan {
      */
     bool root_inside;
     bool any_user; /* Programs have ids that are not known here: every one of them may write to /workspace. */
-    bool set_ids; /* The filter lets programs set set-id bits: root inside, and nothing of the host can be written. */
+    bool set_ids;  /* The filter lets programs set set-id bits: root inside, and nothing of the host can be written. */
     /*
      * With root inside, where mounts can be idmapped: a user namespace with the sandbox's map of ids. The template and
      * the store's image have the ids 0 to 65,535 on disk. -1 if files have the sandbox's ids already.

@@ -91,8 +91,8 @@ int enter_rlimits(struct enter *e)
 }
 
 /*
- * RLIMIT_NPROC counts each id apart, and programs of root inside, or of a template's users, have 65,536 of them. A user namespace remembers the limit of its
- * maker, and holds the sum of its ids to it (5.14).
+ * RLIMIT_NPROC counts each id apart, and programs of root inside, or of a template's users, have 65,536 of them. A user
+ * namespace remembers the limit of its maker, and holds the sum of its ids to it (5.14).
  */
 int enter_pids_of_all(struct enter *e)
 {

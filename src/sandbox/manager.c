@@ -270,6 +270,7 @@ static void sbox_free(struct sbox *sbox)
 
     loop_timer_clear(manager->loop, &priv->deadline);
     loop_timer_clear(manager->loop, &priv->later);
+    soft_stop_drop(sbox);
     children_free(sbox);
     processes_free(sbox);
     link_destroy(priv->link);

@@ -213,6 +213,11 @@ int sbox_resume(struct sbox *sbox, const struct caller *caller, sbox_done_fn *do
  */
 int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sbox_done_fn *done, void *ctx,
              struct brig_err *err) MUST_CHECK;
+/* The same as "stopped", after its programs had the stop signal of the image and ten seconds to end. */
+int sbox_stop_softly(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx,
+                     struct brig_err *err) MUST_CHECK;
+/* What its image says; NULL if it has none. */
+const struct template_image *sbox_image(const struct sbox *sbox);
 /* timeout_ms: UINT64_MAX leaves it, 0 removes it; else it is counted from now. metadata: NULL leaves it. */
 int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout_ms, const struct sbox_pair *metadata,
                 size_t n_metadata, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;

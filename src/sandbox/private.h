@@ -167,6 +167,7 @@ struct sbox_private {
     struct brig_err create_err;
     struct call *mkdir; /* The call that makes the working directory. */
     struct call *find_user;
+    struct soft_stop *soft_stop; /* It is being stopped, and its programs have been asked to end; or NULL. */
 
     /* pause, resume */
     sbox_done_fn *change_done;
@@ -500,8 +501,11 @@ void sbox_box_ended(void *ctx, const struct box_end *end);
 void sbox_link_gone(void *ctx, const struct brig_err *why);
 /* The state is STOPPING already. */
 void sbox_stop(struct sbox *sbox, const struct caller *caller, const char *why, const char *by);
-void sbox_linger(struct sbox *sbox); /* Waits a while for its link to end, then calls sbox_forget() again. */
-void sbox_finish(struct sbox *sbox); /* Writes the certificate, then forgets it. */
+/* soft_stop.c */
+void soft_stop_check(struct sbox *sbox); /* A program of it has ended. */
+void soft_stop_drop(struct sbox *sbox);  /* Nobody is told. */
+void sbox_linger(struct sbox *sbox);     /* Waits a while for its link to end, then calls sbox_forget() again. */
+void sbox_finish(struct sbox *sbox);     /* Writes the certificate, then forgets it. */
 int sbox_park_later(struct sbox *sbox) MUST_CHECK;
 void sbox_tell_watches(struct sbox *sbox);
 void sbox_unpin(struct sbox *sbox); /* Lowers priv->pins; may free it. */

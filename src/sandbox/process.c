@@ -206,6 +206,7 @@ void process_ended(struct process *process)
     }
     evict(sbox);
     process_unpin(process);
+    soft_stop_check(sbox);
 }
 
 void processes_gone(struct sbox *sbox)

@@ -9,12 +9,14 @@
 #include "sandbox/processes.h"
 
 #define ARGV_MAX 65536u
+#define ARGV_ROOM 4u /* the NULL at its end, and alignment */
 
 struct proc_in {
     struct spec_memory memory;
     struct process_spec *spec;
     const char *sandbox_dir;
-    const char **argv, **env;
+    const char **argv, **args, **env;
+    const struct template_image *image; /* the sandbox's; NULL if it has none */
     const struct json_value *input;
     bool input_base64;
     bool shell; /* needs no argv */
@@ -22,25 +24,67 @@ struct proc_in {
 
 typedef int member_fn(struct proc_in *in, const struct json_value *v, struct brig_err *err);
 
-static int read_argv(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+static int read_words(struct proc_in *in, const struct json_value *v, size_t min, const char ***ret,
+                      struct brig_err *err)
 {
     size_t n = 0;
 
-    if (in->argv)
-        return err_usage(err, "argv, command: only one of them");
-    if (v->type != JSON_ARRAY || v->count == 0 || v->count > ARGV_MAX)
-        return err_usage(err, "argv: must be an array of 1 to %u strings", ARGV_MAX);
-    const char **argv = spec_take(&in->memory, (v->count + 1) * sizeof *argv, _Alignof(char *));
+    if (in->argv || in->args)
+        return err_usage(err, "argv, args, command: only one of them");
+    if (v->type != JSON_ARRAY || v->count < min || v->count > ARGV_MAX)
+        return err_usage(err, "%s: must be an array of %zu to %u strings", v->key, min, ARGV_MAX);
+    const char **words = spec_take(&in->memory, (v->count + 1) * sizeof *words, _Alignof(char *));
     for (const struct json_value *item = v->first; item; item = item->next) {
         const char *text;
-        int r = spec_string(item, "argv", GUEST_STRINGS_MAX, true, &text, err);
+        int r = spec_string(item, v->key, GUEST_STRINGS_MAX, true, &text, err);
         if (r < 0)
             return r;
-        argv[n++] = spec_copy(&in->memory, item->string, item->len);
+        words[n++] = spec_copy(&in->memory, item->string, item->len);
     }
+    words[n] = NULL;
+    *ret = words;
+    return 0;
+}
+
+static int read_argv(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    int r = read_words(in, v, 1, &in->argv, err);
+
+    return r == 0 && !in->argv[0][0] ? err_usage(err, "argv: the program must not be empty") : r;
+}
+
+/* They follow the image's entry point, in place of its command. */
+static int read_args(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return read_words(in, v, 0, &in->args, err);
+}
+
+static size_t count_words(const char *const *list)
+{
+    size_t n = 0;
+
+    while (list && list[n])
+        n++;
+    return n;
+}
+
+/* Without a program: the image's entry point, and its command or what the request has in its place. */
+static int use_image(struct proc_in *in, struct brig_err *err)
+{
+    const struct template_image *image = in->image;
+
+    if (!image)
+        return in->args ? err_usage(err, "args: the sandbox has no image, whose entry point they could follow")
+                        : err_usage(err, "argv: must be given, or command");
+    const char *const *parts[] = {image->entrypoint, in->args ? in->args : image->cmd};
+    size_t n = 0, size = count_words(parts[0]) + count_words(parts[1]);
+    const char **argv = spec_take(&in->memory, (size + 1) * sizeof *argv, _Alignof(char *));
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
+        for (size_t k = 0; parts[i] && parts[i][k]; k++)
+            argv[n++] = parts[i][k];
     argv[n] = NULL;
-    if (!argv[0] || !argv[0][0])
-        return err_usage(err, "argv: the program must not be empty");
+    if (n == 0 || !argv[0][0])
+        return err_usage(err, "argv: must be given, or command: the image has neither an entry point nor a command");
     in->argv = argv;
     return 0;
 }
@@ -52,8 +96,8 @@ static int read_command(struct proc_in *in, const struct json_value *v, struct b
 
     if (r < 0)
         return r;
-    if (in->argv)
-        return err_usage(err, "argv, command: only one of them");
+    if (in->argv || in->args)
+        return err_usage(err, "argv, args, command: only one of them");
     if (!text[0])
         return err_usage(err, "command: must not be empty");
     const char **argv = spec_take(&in->memory, 4 * sizeof *argv, _Alignof(char *));
@@ -191,11 +235,22 @@ static const struct {
     const char *key;
     member_fn *read;
 } members[] = {
-    {"argv", read_argv},       {"command", read_command}, {"env", read_env},
-    {"cwd", read_cwd},         {"stdin", read_stdin},     {"stdin_encoding", read_stdin_encoding},
-    {"timeout", read_timeout}, {"output", read_output},   {"on_output_limit", read_on_output},
-    {"tty", read_flag},        {"stdin_open", read_flag}, {"hold", read_flag},
-    {"rows", read_window},     {"cols", read_window},     {"ring", read_ring},
+    {"argv", read_argv},
+    {"args", read_args},
+    {"command", read_command},
+    {"env", read_env},
+    {"cwd", read_cwd},
+    {"stdin", read_stdin},
+    {"stdin_encoding", read_stdin_encoding},
+    {"timeout", read_timeout},
+    {"output", read_output},
+    {"on_output_limit", read_on_output},
+    {"tty", read_flag},
+    {"stdin_open", read_flag},
+    {"hold", read_flag},
+    {"rows", read_window},
+    {"cols", read_window},
+    {"ring", read_ring},
     {"user", read_user},
 };
 
@@ -227,22 +282,32 @@ static int read_members(struct proc_in *in, const struct json_value *json, struc
         if (r < 0)
             return r;
     }
-    if (!in->argv && !in->shell)
-        return err_usage(err, "argv: must be given, or command");
+    if (!in->argv && !in->shell) {
+        int r = use_image(in, err);
+        if (r < 0)
+            return r;
+    }
     if (in->spec->tty && in->input)
         return err_usage(err, "stdin: not for a terminal");
     return take_input(in, err);
 }
 
-static int parse(const struct json_value *json, const char *dir, bool shell, struct process_spec_parsed *ret,
+static int parse(const struct json_value *json, const struct sbox *sbox, bool shell, struct process_spec_parsed *ret,
                  struct brig_err *err)
 {
+    const char *dir = sbox ? sbox->spec.workdir : "/workspace";
+    const struct template_copy *template = sbox ? sbox->spec.image : NULL;
     struct process_spec spec = {0};
-    struct proc_in in = {.spec = &spec, .sandbox_dir = dir, .shell = shell};
+    struct proc_in in = {
+        .spec = &spec, .sandbox_dir = dir, .image = template ? &template->info.image : NULL, .shell = shell};
+    size_t extra = strlen(dir) + 256;
+
+    if (in.image)
+        extra += (count_words(in.image->entrypoint) + count_words(in.image->cmd) + ARGV_ROOM) * sizeof(char *);
 
     if (json->type != JSON_OBJECT)
         return err_usage(err, "the request must be a JSON object");
-    if (spec_memory_init(&in.memory, json, strlen(dir) + 256) < 0)
+    if (spec_memory_init(&in.memory, json, extra) < 0)
         return err_nomem(err);
     int r = read_members(&in, json, err);
     if (r < 0) {
@@ -259,7 +324,7 @@ static int parse(const struct json_value *json, const char *dir, bool shell, str
 int process_spec_parse(const struct json_value *json, const struct sbox *sbox, struct process_spec_parsed *ret,
                        struct brig_err *err)
 {
-    return parse(json, sbox ? sbox->spec.workdir : "/workspace", false, ret, err);
+    return parse(json, sbox, false, ret, err);
 }
 
 static bool is_shell_key(const char *key)
@@ -277,7 +342,7 @@ int process_spec_parse_shell(const struct json_value *json, const struct sbox *s
     for (const struct json_value *m = json->first; m; m = m->next)
         if (json->type == JSON_OBJECT && !is_shell_key(m->key))
             return err_usage(err, "%.64s: there is no such member", m->key);
-    return parse(json, sbox->spec.workdir, true, ret, err);
+    return parse(json, sbox, true, ret, err);
 }
 
 void process_spec_done(struct process_spec_parsed *parsed)

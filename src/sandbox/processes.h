@@ -39,7 +39,7 @@ struct process {
     char *memory; /* The memory of the lists. */
     const char **argv, **env_names, **env_layers;
     char *workdir;
-    char *user; /* The one that it names; NULL for none. */
+    char *user;                         /* The one that it names; NULL for none. */
     int64_t started_at_ns, ended_at_ns; /* wall */
     uint64_t audit_seq;
     char *receipt;

@@ -103,6 +103,11 @@ int sbox_template_check(const char *name, const struct config *config, const str
     return spec_template(name, config, templates, caller->org_id, caller_is_admin(caller), &place, err);
 }
 
+const struct template_image *sbox_image(const struct sbox *sbox)
+{
+    return sbox->spec.image ? &sbox->spec.image->info.image : NULL;
+}
+
 /* ---- what is in use ------------------------------------------------------------------------------------ */
 
 struct templates *manager_templates(const struct manager *manager)

@@ -69,8 +69,7 @@ int user_not_found(const char *user, uint32_t errnum, struct brig_err *err)
                        "user %s: the sandbox does not map this id, or its /etc/passwd or /etc/group is no plain file",
                        user);
     case EFBIG: return err_set(err, BRIG_E_REFUSED, 0, "user %s: /etc/passwd or /etc/group has more than 1 MiB", user);
-    case E2BIG:
-        return err_set(err, BRIG_E_REFUSED, 0, "user %s: has more than %u groups", user, USER_GROUPS_MAX);
+    case E2BIG: return err_set(err, BRIG_E_REFUSED, 0, "user %s: has more than %u groups", user, USER_GROUPS_MAX);
     default: return err_set(err, BRIG_E_HOST, (int)errnum, "user %s", user);
     }
 }

@@ -126,7 +126,7 @@ class Users(TemplateTest):
                 self.assertIn(text, answer.json["error"]["message"])
 
     def test_a_user_that_root_inside_adds(self):
-        """A name is looked up when a program starts; what a program writes there makes no other user of those before."""
+        """A name is looked up when a program starts."""
         box = self.made("grows", body={"user": "root", "writable_root": True})["id"]
         self.assertIn("user late: neither", self.who(box, 400, user="late"))
         self.d.run(box, "/bin/sh", "-c", "echo late:x:77:78::/late: >> /etc/passwd; echo l:x:5:late >> /etc/group")

@@ -347,8 +347,10 @@ static void starts_with_user(void **state)
     const struct {
         struct svc_bytes user;
         int result;
-    } users[] = {
-        {{"app:staff", 9}, 0}, {{long_name, USER_TEXT_MAX - 1}, 0}, {{long_name, USER_TEXT_MAX}, -EPROTO}, {{"", 0}, -EPROTO}};
+    } users[] = {{{"app:staff", 9}, 0},
+                 {{long_name, USER_TEXT_MAX - 1}, 0},
+                 {{long_name, USER_TEXT_MAX}, -EPROTO},
+                 {{"", 0}, -EPROTO}};
     uint8_t bytes[512];
     (void)state;
 

@@ -17,8 +17,9 @@ static const char passwd[] = "# a comment\n"
                              "app:x:9:9::/:\n"
                              "77:x:78:79::relative:/bin/sh\n"
                              "last:x:12:13";
-static const char group[] = "root:x:0:\nstaff:x:50:app\ndisk:x:6:app,last\nbad:x:zz:app\naudio:x:29:other,app\nraw:x:70000:app\n"
-                            "twice:x:6:app\nwheel:x:10:root";
+static const char group[] =
+    "root:x:0:\nstaff:x:50:app\ndisk:x:6:app,last\nbad:x:zz:app\naudio:x:29:other,app\nraw:x:70000:app\n"
+    "twice:x:6:app\nwheel:x:10:root";
 
 static int find(const char *text, struct user_found *ret)
 {
@@ -32,8 +33,8 @@ static void texts(void **state)
 {
     (void)state;
     static const char *const good[] = {"root", "0", "65535:65535", "a.b_c-d$", "www-data:33", "1:staff"};
-    static const char *const bad[] = {"",       ":",     "a:",       ":a",    "a:b:c",    "-a",  "a:-b", "65536",
-                                      "1:65536", "a b",   "a\nb",     "a/b",   "99999999999", "\xc3\xbc", "a:b\t"};
+    static const char *const bad[] = {"",        ":",   "a:",   ":a",  "a:b:c",       "-a",       "a:-b", "65536",
+                                      "1:65536", "a b", "a\nb", "a/b", "99999999999", "\xc3\xbc", "a:b\t"};
     char name[USER_TEXT_MAX + 1];
     struct user_text parts;
 

@@ -303,7 +303,7 @@ void route_sandbox_stop(struct request *rq)
         str_copy(stopping->org_id, sizeof stopping->org_id, sbox_org(rq->sbox)) < 0) {
         mem_free(stopping);
         request_refuse(rq, BRIG_E_HOST, "sandbox %.64s: its name is too long", sbox_id(rq->sbox));
-    } else if (sbox_end(rq->sbox, &rq->caller, "stopped", on_stopped, stopping, &err) < 0) {
+    } else if (sbox_stop_softly(rq->sbox, &rq->caller, on_stopped, stopping, &err) < 0) {
         mem_free(stopping);
         request_fail(rq, &err);
     }

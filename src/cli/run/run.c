@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "base/err.h"
 #include "cli/cli.h"
 #include "cli/run/run.h"
 
@@ -80,12 +81,15 @@ static int run_main(int argc, char **argv)
     struct brig_err err = {0};
     int status = CLI_FAILED;
     int r = run_options_parse(&options, argc, argv, &status, &err);
-    if (r == 0)
+    if (r == 0 && !options.template)              /* which is the daemon's to judge */
         r = brig_spec_check(&options.spec, &err); /* before anything is made */
     if (r == 0 && options.language && run_code(&options, &status))
         r = 1;
     if (r == 0 && run_remote(&options, &status))
         r = 1;
+    if (r == 0 && options.template)
+        r = err_set(&err, BRIG_E_UNSUPPORTED, 0,
+                    "--template %s: templates are a daemon's, and none answers (brig serve)", options.template);
     if (r == 0)
         r = run_options_local(&options, &err);
     if (r == 0)

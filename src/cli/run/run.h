@@ -37,8 +37,10 @@ struct run_owned { /* Memory that lives as long as the options. */
 struct run_options {
     struct brig_spec spec;
     bool interactive, tty, quiet, json;
-    bool writable_root, root, kill_on_output, local;
+    bool writable_root, kill_on_output, local;
     const char *receipt;
+    const char *user;                   /* NULL: the default */
+    const char *template, *entrypoint;  /* --template: the words are arguments of the image's entry point, or of this */
     struct run_list env_file, env_flag; /* -e wins over --env-file in any order. */
     struct brig_bind *binds;
     struct brig_tmpfs *tmpfs;

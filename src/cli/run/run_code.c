@@ -126,7 +126,7 @@ static const char *only_a_process(const struct run_options *options)
         {spec->workdir != NULL, "-w"},
         {spec->profile != BRIG_PROFILE_DEFAULT, "--profile"},
         {options->writable_root, "--writable-root"},
-        {options->root, "--user"},
+        {options->user, "--user"},
         {spec->require != 0, "--require"},
         {spec->name != NULL, "--name"},
         {net_flags_learn(&options->net), "--net learn"},

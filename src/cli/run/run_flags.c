@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "cli/flags.h"
 #include "cli/run/run.h"
+#include "codec/passwd.h"
 
 #define LIMIT(name) offsetof(struct run_options, spec.limits.name)
 #define OPTION(name) offsetof(struct run_options, name)
@@ -40,7 +41,11 @@ static const struct flag run_flags[] = {
     {"rootfs", "DIR|TAR", "another root than this machine's /usr", set_rootfs, 0, 0},
     {"writable-root", NULL, "the root can be written to; changes are gone after the run", flag_set_true,
      OPTION(writable_root), 0},
-    {"user", "user|root", "whose the program is; root installs software in a writable root", set_user, 0, 'u'},
+    {"template", "NAME", "a template as the root: ARGS follow its entry point in place of its command", flag_set_text,
+     OPTION(template), 0},
+    {"entrypoint", "CMD", "with --template: another program than the image's entry point", flag_set_text,
+     OPTION(entrypoint), 0},
+    {"user", "USER", "user, or root for installing software; with --template any USER[:GROUP]", set_user, 0, 'u'},
     {"tmpfs", "PATH:SIZE", "a memory file system at PATH", add_tmpfs, 0, 0},
     {"require", "all|LAYER,...", "do not run unless these layers are on", set_require, 0, 0},
     NET_FLAG_ROWS(OPTION(net)),
@@ -57,12 +62,14 @@ static const struct flag run_flags[] = {
 /* clang-format on */
 
 static const struct flag_table run_table = {
-    .usage = "brig run [flags] -- CMD [ARGS]\n       brig run --lang LANGUAGE [flags] FILE|-",
+    .usage =
+        "brig run [flags] -- CMD [ARGS]\n       brig run --template NAME [flags] [-- ARGS]\n       brig run --lang "
+        "LANGUAGE [flags] FILE|-",
     .purpose =
         "Runs CMD in a sandbox of its own. Its output and exit status pass through. 124 means that the\n"
         "timeout ended it, 137 another limit, 128+n a signal, 125 that brig refused or failed,\n"
         "126 or 127 that CMD could not be executed or found. A daemon does it if one answers; with --local, -v,\n"
-        "--rootfs, --tmpfs or --cpu-time it is done here.\n"
+        "--rootfs, --tmpfs or --cpu-time it is done here. --template needs a daemon.\n"
         "There is no network but what --net, --policy and --allow open; --net learn prints the policy CMD needs.\n"
         "With --lang the text of FILE (- is stdin) is run by that interpreter; without -i its stdin is empty.\n"
         "SIZE: bytes, or a number with k, m, g or t. TIME: seconds, or a number with ms, s, m or h.",
@@ -109,9 +116,11 @@ static int set_profile(void *ctx, const struct flag *flag UNUSED, const char *gi
 static int set_user(void *ctx, const struct flag *flag UNUSED, const char *given, char *value, struct brig_err *err)
 {
     struct run_options *options = ctx;
-    if (strcmp(value, "user") != 0 && strcmp(value, "root") != 0)
-        return flag_refuse(err, given, value, "the user is user or root");
-    options->root = strcmp(value, "root") == 0;
+    struct user_text parts;
+
+    if (user_text_parse(value, strlen(value), &parts) < 0)
+        return flag_refuse(err, given, value, "must be NAME or UID, and :GROUP or :GID if you like");
+    options->user = value;
     return 0;
 }
 
@@ -245,6 +254,27 @@ static int add_tmpfs(void *ctx, const struct flag *flag UNUSED, const char *give
     return 0;
 }
 
+static int check_template(const struct run_options *options, struct brig_err *err)
+{
+    const struct brig_spec *spec = &options->spec;
+    const char *user = options->user ? options->user : "user";
+    const char *other = options->language       ? "--lang"
+                        : options->local        ? "--local"
+                        : spec->n_binds > 0     ? "-v"
+                        : spec->rootfs          ? "--rootfs"
+                        : spec->n_tmpfs > 0     ? "--tmpfs"
+                        : spec->limits.cpu_time ? "--cpu-time"
+                                                : NULL;
+
+    if (options->template && other)
+        return err_usage(err, "--template %s: not with %s", options->template, other);
+    if (options->entrypoint && !options->template)
+        return err_usage(err, "--entrypoint %s: only with --template", options->entrypoint);
+    if (!options->template && strcmp(user, "user") != 0 && strcmp(user, "root") != 0)
+        return err_usage(err, "--user \"%s\": the user is user or root; others need --template", user);
+    return 0;
+}
+
 /* What only the flags together can be right or wrong about. */
 static int check_together(const struct run_options *options, struct brig_err *err)
 {
@@ -252,9 +282,10 @@ static int check_together(const struct run_options *options, struct brig_err *er
         return err_usage(err, "-t -o json: a terminal has no room for the receipt; use --receipt FILE");
     if (options->tty && options->interactive && !isatty(STDIN_FILENO))
         return err_usage(err, "-i -t: standard input is not a terminal; leave out -t, or -i");
-    if (options->receipt)
-        return run_receipt_check(options->receipt, err);
-    return 0;
+    int r = check_template(options, err);
+    if (r == 0 && options->receipt)
+        r = run_receipt_check(options->receipt, err);
+    return r;
 }
 
 int run_options_parse(struct run_options *options, int argc, char **argv, int *ret_status, struct brig_err *err)
@@ -272,7 +303,7 @@ int run_options_parse(struct run_options *options, int argc, char **argv, int *r
     r = net_flags_finish(&options->net, err);
     if (r < 0)
         return r;
-    if (rest >= argc && !options->language)
+    if (rest >= argc && !options->language && !options->template)
         return err_usage(err, "no command given: brig run [flags] -- CMD [ARGS]");
     options->spec.argv = (const char *const *)(argv + rest);
 
@@ -287,7 +318,7 @@ int run_options_parse(struct run_options *options, int argc, char **argv, int *r
     flags |= options->json || options->receipt ? BRIG_RUN_KEEP_OUTPUT : 0;
     flags |= options->kill_on_output ? BRIG_RUN_KILL_ON_OUTPUT : 0;
     flags |= options->writable_root ? BRIG_RUN_WRITABLE_ROOT : 0;
-    flags |= options->root ? BRIG_RUN_ROOT : 0;
+    flags |= options->user && strcmp(options->user, "root") == 0 ? BRIG_RUN_ROOT : 0;
     options->spec.flags = flags;
     if (options->tty)
         run_tty_size(&options->spec.tty_rows, &options->spec.tty_cols);

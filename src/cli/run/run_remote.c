@@ -66,6 +66,16 @@ static void put_require(struct json *json, uint64_t require)
     json_end(json);
 }
 
+/* The words are the program; or arguments of a template's entry point, and without words its command stays. */
+static int put_program(struct json *json, const struct run_options *options, struct brig_err *err)
+{
+    const char *const *words = options->spec.argv;
+
+    if (!options->template || options->entrypoint)
+        return service_put_words(json, "argv", options->entrypoint, words, err);
+    return words[0] ? service_put_words(json, "args", NULL, words, err) : 0;
+}
+
 static int put_process(struct json *json, const struct run_options *options, struct brig_err *err)
 {
     const struct brig_spec *spec = &options->spec;
@@ -74,7 +84,7 @@ static int put_process(struct json *json, const struct run_options *options, str
     while (spec->env && spec->env[n_env])
         n_env++;
     json_key_object(json, "process");
-    int r = service_put_argv(json, spec->argv, err);
+    int r = put_program(json, options, err);
     if (r == 0)
         r = service_put_pairs(json, "env", spec->env, n_env, err);
     json_key(json, "timeout"), json_thousandths(json, spec->limits.timeout > 0 ? spec->limits.timeout : TIMEOUT_MS);
@@ -100,13 +110,14 @@ static int put_spec(struct buf *out, const struct run_options *options, struct b
 
     json_object(&json);
     json_key_object(&json, "sandbox");
+    service_put_text(&json, "template", options->template);
     service_put_text(&json, "name", spec->name);
     service_put_text(&json, "workdir", spec->workdir);
     if (spec->profile != BRIG_PROFILE_DEFAULT)
         service_put_text(&json, "profile", brig_profile_name(spec->profile));
     if (options->writable_root)
         json_key_bool(&json, "writable_root", true);
-    service_put_text(&json, "user", options->root ? "root" : NULL);
+    service_put_text(&json, "user", options->user);
     run_put_limits(&json, &spec->limits, &options->net);
     put_require(&json, spec->require);
     net_flags_put(&options->net, &json);

@@ -20,7 +20,8 @@ static const struct flag exec_flags[] = {
     {"tty", NULL, "give the program a terminal", flag_set_true, AT(tty), 't'},
     {"env", "K=V", "set a variable of the program", flag_add_pair, AT(env), 'e'},
     {"workdir", "DIR", "where it starts (default: the sandbox's)", flag_set_text, AT(workdir), 'w'},
-    {"user", "USER", "NAME or UID[:GROUP]; in a sandbox of a template or with root inside", flag_set_text, AT(user), 'u'},
+    {"user", "USER", "NAME or UID[:GROUP]; in a sandbox of a template or with root inside", flag_set_text, AT(user),
+     'u'},
     {"timeout", "TIME", "wall clock, such as 30s (default: none)", flag_set_text, AT(timeout), 0},
     {"output", "SIZE", "stdout and stderr together; more is dropped (default: all; with -o json the sandbox's)",
      flag_set_size, AT(output), 0},
@@ -31,11 +32,12 @@ static const struct flag exec_flags[] = {
 };
 
 static const struct flag_table exec_table = {
-    .usage = "brig exec [flags] SANDBOX [--] CMD [ARGS]",
+    .usage = "brig exec [flags] SANDBOX [[--] CMD [ARGS]]",
     .purpose =
-        "Runs CMD in the sandbox. Its output and exit status pass through. 124 means that the timeout ended it, 137\n"
-        "another limit, 128+n a signal, 125 that brig refused or failed, 126 or 127 that CMD could not be executed\n"
-        "or found. With -it the keys Ctrl-P Ctrl-Q leave it running.\n\n"
+        "Runs CMD in the sandbox; without CMD, the entry point and command of its image. Its output and exit status\n"
+        "pass through. 124 means that the timeout ended it, 137 another limit, 128+n a signal, 125 that brig refused\n"
+        "or failed, 126 or 127 that CMD could not be executed or found. With -it the keys Ctrl-P Ctrl-Q leave it\n"
+        "running.\n\n"
         "  brig exec build make -j2\n"
         "  brig exec -it build python3\n"
         "  echo hello | brig exec -i build -- tr a-z A-Z\n"
@@ -53,7 +55,7 @@ static int put_spec(struct buf *body, const struct exec_options *options, char *
     int r;
 
     json_object(&json);
-    r = service_put_argv(&json, (const char *const *)argv, err);
+    r = *argv ? service_put_argv(&json, (const char *const *)argv, err) : 0; /* none: the image's own program */
     service_put_text(&json, "cwd", options->workdir);
     service_put_text(&json, "timeout", options->timeout);
     service_put_text(&json, "user", options->user);
@@ -220,8 +222,7 @@ static int exec_main(int argc, char **argv)
 
     if (service_parse(&exec_table, argc, argv, &options, 1, -1, "sandbox", &rest, &status)) {
         int command = rest + 1 + (rest + 1 < argc && strcmp(argv[rest + 1], "--") == 0);
-        status = command < argc ? exec_in(&options, argv[rest], argv + command)
-                                : cli_error("no command given: %s", exec_table.usage);
+        status = exec_in(&options, argv[rest], argv + command);
     }
     words_done(&options.env);
     return status;

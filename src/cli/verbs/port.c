@@ -22,8 +22,9 @@ static const struct flag port_flags[] = {
 static const struct flag_table port_table = {
     .usage = "brig port [flags] SANDBOX [PORT]",
     .purpose =
-        "Lists the ports that programs in the sandbox listen on. With PORT: prints an address at which a browser\n"
-        "sees it, on a host name of its own; whoever has the address has the port, until it expires.\n\n"
+        "Lists the ports that programs in the sandbox listen on, and those that its image exposes. With PORT: prints\n"
+        "an address at which a browser sees it, on a host name of its own; whoever has the address has the port,\n"
+        "until it expires.\n\n"
         "  brig port build\n"
         "  xdg-open \"$(brig port build 8000)\"",
     FLAGS(port_flags),
@@ -56,6 +57,24 @@ static int preview(const struct port_options *options, const char *sandbox, uint
     return service_say("%s", *url ? url : get_text(json_root(doc), "path", ""));
 }
 
+/* What the image says that its programs listen on, whether they do or not. */
+static int say_exposed(const char *sandbox)
+{
+    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_BUF struct buf line = BUF_INIT(65536);
+
+    if (!service_call(NULL, "GET", NULL, &doc, "/v1/sandboxes/%s/ports", sandbox))
+        return CLI_FAILED;
+    const struct json_value *list = doc ? json_get(json_root(doc), "exposed") : NULL;
+    for (const struct json_value *port = list ? list->first : NULL; port; port = port->next)
+        if (port->type != JSON_STRING || buf_append(&line, " ", 1) < 0 ||
+            buf_append(&line, port->string, port->len) < 0)
+            return cli_error("%s: not an answer of brig", "ports");
+    if (line.len == 0)
+        return 0;
+    return buf_append(&line, "", 1) < 0 ? cli_error("out of memory") : service_say("the image exposes:%s", line.data);
+}
+
 static int port_main(int argc, char **argv)
 {
     struct port_options options = {0};
@@ -71,7 +90,8 @@ static int port_main(int argc, char **argv)
         return preview(&options, argv[rest], port);
     if (!service_target(&target, "/v1/sandboxes/%s/ports", argv[rest]))
         return CLI_FAILED;
-    return listing_show(&ports, &target, &options.list);
+    status = listing_show(&ports, &target, &options.list);
+    return status != 0 || options.list.json || options.list.quiet ? status : say_exposed(argv[rest]);
 }
 
 const struct cli_verb cli_verb_port = {"port", "listening ports of a sandbox, and previews of them", .main = port_main};

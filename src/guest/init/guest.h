@@ -75,9 +75,9 @@ struct guest_user {
 struct program {
     enum program_kind kind;
     const struct guest_start *start;
-    struct guest_user *user;   /* Instead of the ids of start, if it is not NULL. */
-    struct svc_bytes who;      /* If it is not empty, the user is looked up by this name. */
-    char **argv, **env; /* They end with NULL and point into the message they came with. */
+    struct guest_user *user; /* Instead of the ids of start, if it is not NULL. */
+    struct svc_bytes who;    /* If it is not empty, the user is looked up by this name. */
+    char **argv, **env;      /* They end with NULL and point into the message they came with. */
     int fds[GUEST_STDIO_MAX];
     unsigned n_fds;
     uint64_t bounding; /* The capabilities in pid 1's bounding set. */
@@ -125,8 +125,8 @@ long program_become_user(const struct program *program) MUST_CHECK;
 /* ---- who.c ---------------------------------------------------------------------------------------- */
 
 /*
- * Looks a user up in the sandbox's own files. -ESRCH: there is no such name; -EPERM: it is uid 0, and the sandbox has no
- * root inside; -EFBIG, -E2BIG: a file or a list is too long.
+ * Looks a user up in the sandbox's own files. -ESRCH: there is no such name; -EPERM: it is uid 0, and the sandbox has
+ * no root inside; -EFBIG, -E2BIG: a file or a list is too long.
  */
 long who_find(const char *text, size_t len, bool root_inside, struct guest_user *ret) MUST_CHECK;
 /* Adds HOME, USER and LOGNAME to an environment that does not have them. There must be room for WHO_VARIABLES more. */

@@ -78,7 +78,7 @@ bool service_has_leaves(void)
     return (base.flags & GUEST_START_LEAVES) != 0;
 }
 
-bool service_has_root(void)
+static bool has_root(void)
 {
     return (base.flags & GUEST_START_ROOT) != 0;
 }
@@ -102,7 +102,7 @@ void service_user(uint32_t request, const uint8_t *payload, size_t len)
     long ret = svc_done(&in) != 0 ? -EINVAL : worker_pid() != 0 || proc_next(NULL) ? -EBUSY : 0;
 
     if (ret == 0)
-        ret = who_find(text.data, text.len, service_has_root(), &found);
+        ret = who_find(text.data, text.len, has_root(), &found);
     if (ret == 0) {
         named_user = found;
         has_user = true;

@@ -33,7 +33,6 @@ __attribute__((noreturn)) void service_main(const struct guest_start *start, uin
 /* Fills in what the stages need for every process of this service: ids, layers, capabilities. */
 void service_program(struct program *program, struct guest_start *start);
 bool service_has_leaves(void);
-bool service_has_root(void); /* There is root inside, so that a process may have uid 0. */
 void service_user(uint32_t request, const uint8_t *payload, size_t len);
 
 /* A descriptor that the loop waits for. */

@@ -66,7 +66,7 @@ static int find_own(const struct user_text *text, struct user_found *ret)
 {
     const struct user_text root = {.user = "0", .user_len = 1, .group = text->group, .group_len = text->group_len};
     const struct user_text user = {.user = "1000", .user_len = 4, .group = "1000", .group_len = 4};
-    int r = is(text, "root")                  ? user_find(&root, NULL, 0, NULL, 0, ret)
+    int r = is(text, "root")                   ? user_find(&root, NULL, 0, NULL, 0, ret)
             : is(text, "user") && !text->group ? user_find(&user, NULL, 0, NULL, 0, ret)
                                                : -ESRCH;
 

@@ -103,8 +103,8 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
                                .require = spec->require,
                                .binds = spec->binds,
                                .n_binds = spec->n_binds};
-    const struct spec_more more = {spec->zygote, spec->layers, spec->n_layers, spec->new_layer, spec->raw_upper,
-                                   spec->any_user};
+    const struct spec_more more = {spec->zygote,    spec->layers,    spec->n_layers,
+                                   spec->new_layer, spec->raw_upper, spec->any_user};
     struct stat st;
     int fds[LOCAL_FDS] = {-1, -1};
 
