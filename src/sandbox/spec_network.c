@@ -29,12 +29,18 @@ static int check_private(const struct json_value *policy, const char *who, struc
     return base && base->type == JSON_OBJECT ? check_private(base, who, err) : 0; /* as deep as JSON may be */
 }
 
+bool policy_may_private(enum standing who, const struct config *config)
+{
+    return str_eq(config->gate_private_ranges, "all") ||
+           who >= (str_eq(config->gate_private_ranges, "admin") ? STANDING_ADMIN : STANDING_SOCKET);
+}
+
 int policy_ranges_check(const struct json_value *policy, enum standing who, const struct config *config,
                         struct brig_err *err)
 {
     const bool admins = str_eq(config->gate_private_ranges, "admin");
 
-    if (str_eq(config->gate_private_ranges, "all") || who >= (admins ? STANDING_ADMIN : STANDING_SOCKET))
+    if (policy_may_private(who, config))
         return 0;
     return check_private(policy, admins ? "an administrator" : "the administrator on the unix socket", err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dist_blob.c: downloads one blob to sha256/HEX.part and renames it when its size and its digest are right.
+ * dist_blob.c: downloads one blob to a file that ends in ".part" and renames it when its size and its digest are right.
  *
  * Every byte is hashed as it comes. A part that is there from before is hashed first, and the server is asked for the
  * rest. If the server sends everything again, the part begins again too. The first byte beyond the size in the manifest
@@ -36,6 +36,20 @@ struct part {
 static const char *blob_name(const struct dist_fetch *fetch)
 {
     return fetch->digest + 7;
+}
+
+int dist_blob_file(const char *owner, const char *digest, char out[DIST_FILE])
+{
+    return str_format(out, DIST_FILE, "sha256/%s%s%s", owner, owner[0] ? "-" : "", digest + 7) < 0 ? -EINVAL : 0;
+}
+
+/* Within sha256/, with something behind it. */
+static int file_name(const struct dist_fetch *fetch, const char *more, char out[DIST_FILE])
+{
+    char name[DIST_FILE];
+    int r = dist_blob_file(fetch->owner, fetch->digest, name);
+
+    return r < 0 ? r : str_format(out, DIST_FILE, "%s%s", name + strlen("sha256/"), more);
 }
 
 static int own_fault(struct part *part, int errnum)
@@ -139,11 +153,11 @@ static int part_read(struct part *part)
 static int part_finish(struct part *part)
 {
     int dir = part->fetch->dist->blobs_fd;
-    char name[DIGEST_TEXT + 8];
+    char from[DIST_FILE], to[DIST_FILE];
 
-    if (str_format(name, sizeof name, "%s.part", blob_name(part->fetch)) < 0)
+    if (file_name(part->fetch, ".part", from) < 0 || file_name(part->fetch, "", to) < 0)
         return own_fault(part, EINVAL);
-    if (fsync(part->fd) < 0 || renameat(dir, name, dir, blob_name(part->fetch)) < 0 || fsync(dir) < 0)
+    if (fsync(part->fd) < 0 || renameat(dir, from, dir, to) < 0 || fsync(dir) < 0)
         return own_fault(part, errno);
     return 0;
 }
@@ -229,9 +243,12 @@ static int get_blob(struct dist_fetch *fetch, struct dist_server *server, void *
 /* Is it there already? 1: yes; 0: no. A complete file has the right digest, so another size is the caller's lie. */
 static int is_there(const struct dist_fetch *fetch, struct brig_err *err)
 {
+    char name[DIST_FILE];
     struct stat st;
 
-    if (fstatat(fetch->dist->blobs_fd, blob_name(fetch), &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (file_name(fetch, "", name) < 0)
+        return err_set(err, BRIG_E_HOST, EINVAL, "blob %.12s", blob_name(fetch));
+    if (fstatat(fetch->dist->blobs_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : err_host(err, "blob %.12s", blob_name(fetch));
     if (S_ISREG(st.st_mode) && (uint64_t)st.st_size == fetch->size)
         return 1;
@@ -242,14 +259,14 @@ static int is_there(const struct dist_fetch *fetch, struct brig_err *err)
 int dist_work_blob(struct dist_fetch *fetch, struct brig_err *err)
 {
     struct part part = {.fetch = fetch, .fd = -1, .err = err};
-    char name[DIGEST_TEXT + 8];
+    char name[DIST_FILE];
     int r = is_there(fetch, err);
 
     if (r != 0) {
         atomic_store(&fetch->at, fetch->size);
         return r < 0 ? r : 0;
     }
-    if (str_format(name, sizeof name, "%s.part", blob_name(fetch)) < 0 || crypto_hash_create(&part.hash) < 0)
+    if (file_name(fetch, ".part", name) < 0 || crypto_hash_create(&part.hash) < 0)
         return err_nomem(err);
     part.fd = openat(fetch->dist->blobs_fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     r = part.fd < 0 ? own_fault(&part, errno) : part_read(&part);

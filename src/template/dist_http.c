@@ -5,7 +5,9 @@
  * Redirects are followed here and not by libcurl, because the rules are ours: at most five; from https only to https;
  * plain http only where it is allowed; no user in the URL; the Authorization field only to the very server (scheme,
  * host and port) that it is for; and a server at a public address leads to public addresses only, so that a registry
- * cannot make us ask the services of our own network.
+ * cannot make us ask the services of our own network. A caller who may not name private addresses cannot either. An
+ * address is judged when its socket is made, before anything is sent. A socket whose two ends have one address leads to
+ * this machine itself, and is judged before the request is sent.
  *
  * Everything that comes is bounded: the fields together, the body of a document, the body of an error, the time without
  * progress. The thread waits in curl_multi_poll(), which dist_cancel() wakes.
@@ -46,12 +48,17 @@ static bool is_loopback(const char *address)
     return why && str_eq(why, "loopback");
 }
 
-bool dist_plain_allowed(const struct dist *dist, const char *address)
+bool dist_is_insecure(const struct dist *dist, const char *address)
 {
     for (size_t i = 0; i < dist->n_insecure; i++)
         if (strcasecmp(dist->insecure[i], address) == 0)
             return true;
-    return is_loopback(address);
+    return false;
+}
+
+bool dist_plain_allowed(const struct dist *dist, const char *address)
+{
+    return dist_is_insecure(dist, address) || is_loopback(address);
 }
 
 struct parts {
@@ -134,10 +141,26 @@ struct hop {
     bool same;    /* the server that the request began with */
     bool foreign; /* another server than the one on whose behalf we ask */
     bool proxied;
+    bool private; /* a private address was refused */
     bool too_many_fields, endless, too_long, sink_stopped;
-    char refused[GATE_ADDR_TEXT]; /* a private address that it led to */
+    char refused[GATE_ADDR_TEXT]; /* that address */
     char problem[CURL_ERROR_SIZE];
 };
+
+/* May this hop go to an address that is not public? */
+static bool may_private(const struct hop *hop)
+{
+    return hop->foreign ? hop->get->server->at_private : hop->get->server->may_private;
+}
+
+static bool refuse_private(struct hop *hop, const struct gate_addr *addr)
+{
+    if (may_private(hop))
+        return false;
+    gate_addr_text(addr, hop->refused);
+    hop->private = true;
+    return true;
+}
 
 static curl_socket_t open_socket(void *ctx, curlsocktype purpose UNUSED, struct curl_sockaddr *to)
 {
@@ -146,16 +169,26 @@ static curl_socket_t open_socket(void *ctx, curlsocktype purpose UNUSED, struct 
     struct gate_addr addr;
 
     memcpy(&storage, &to->addr, to->addrlen < sizeof storage ? to->addrlen : sizeof storage);
-    if (!hop->proxied && gate_addr_from(&storage, &addr) == 0) {
-        bool private = gate_addr_private(&addr) != NULL;
-        if (!hop->foreign) {
-            hop->get->server->at_private = private;
-        } else if (private && !hop->get->server->at_private) {
-            gate_addr_text(&addr, hop->refused);
-            return CURL_SOCKET_BAD;
-        }
-    }
+    if (!hop->proxied && gate_addr_from(&storage, &addr) == 0 && gate_addr_private(&addr) && refuse_private(hop, &addr))
+        return CURL_SOCKET_BAD;
     return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+}
+
+/*
+ * There is a connection, and nothing has been sent on it. libcurl tries several addresses of a name side by side, so
+ * only here is it known which of them the server has.
+ */
+static int on_connected(void *ctx, char *there, char *here, int port UNUSED, int own_port UNUSED)
+{
+    struct hop *hop = ctx;
+    struct gate_addr addr;
+
+    if (hop->proxied || !there || gate_addr_parse(there, &addr) < 0)
+        return CURL_PREREQFUNC_OK;
+    const bool private = gate_addr_private(&addr) || (here && str_eq(there, here));
+    if (!hop->foreign)
+        hop->get->server->at_private = private;
+    return private && refuse_private(hop, &addr) ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
 }
 
 static void take_field(struct dist_reply *reply, const char *name, const char *value)
@@ -253,13 +286,72 @@ static int add_field(struct hop *hop, const char *name, const char *value)
     return 0;
 }
 
+static bool suffix_matches(const char *host, const char *name, size_t len)
+{
+    size_t host_len = strlen(host);
+
+    return host_len >= len && strncasecmp(host + host_len - len, name, len) == 0 &&
+           (host_len == len || host[host_len - len - 1] == '.');
+}
+
+/* Addresses match addresses and ranges; a name matches itself and every name below it, with or without a dot before. */
+bool dist_no_proxy(const char *list, const char *host)
+{
+    struct gate_cidr range;
+    struct gate_addr addr;
+    const bool number = gate_addr_parse(host, &addr) == 0;
+
+    for (const char *at = list + strspn(list, ", "); *at; at += strspn(at, ", ")) {
+        char word[IMAGE_HOST];
+        size_t len = strcspn(at, ", ");
+        if (len < sizeof word) {
+            memcpy(word, at, len);
+            word[len] = '\0';
+            const char *name = word + strspn(word, ".");
+            if (str_eq(word, "*") || (number && gate_cidr_parse(word, &range, NULL) == 0 && gate_cidr_has(&range, &addr)) ||
+                (!number && *name && suffix_matches(host, name, strlen(name))))
+                return true;
+        }
+        at += len;
+    }
+    return false;
+}
+
+/* The host of a URL without brackets. libcurl has turned every spelling of an IPv4 address into the usual one. */
+static int bare_host(const char *url, char *out, size_t size)
+{
+    struct parts parts;
+    int r = -EINVAL;
+
+    if (parts_get(url, &parts)) {
+        const char *host = parts.host[0] == '[' ? parts.host + 1 : parts.host;
+        r = str_copy(out, size, host);
+        if (r == 0)
+            out[strcspn(out, "]")] = '\0';
+    }
+    parts_done(&parts);
+    return r;
+}
+
+/* Which proxy a request goes through, or "". Nothing else decides that, so it is known whose address a socket has. */
 static const char *proxy_for(const struct dist *dist, const char *url)
 {
-    char address[IMAGE_HOST];
+    char address[IMAGE_HOST], host[IMAGE_HOST];
 
-    if (dist_url_address(url, address, sizeof address) < 0 || is_loopback(address))
+    if (dist_url_address(url, address, sizeof address) < 0 || is_loopback(address) ||
+        bare_host(url, host, sizeof host) < 0 || dist_no_proxy(dist->no_proxy, host))
         return "";
     return str_starts(url, "https:") ? dist->proxy_https : dist->proxy_http;
+}
+
+/* A proxy looks names up itself, but an address as a number can be judged here. */
+static bool proxied_to_private(struct hop *hop)
+{
+    char host[IMAGE_HOST];
+    struct gate_addr addr;
+
+    return hop->proxied && bare_host(hop->url, host, sizeof host) == 0 && gate_addr_parse(host, &addr) == 0 &&
+           gate_addr_private(&addr) && refuse_private(hop, &addr);
 }
 
 static int set_options(struct hop *hop)
@@ -284,7 +376,7 @@ static int set_options(struct hop *hop)
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_FOLLOWLOCATION, 0L);
     SET(CURLOPT_PROXY, proxy);
-    SET(CURLOPT_NOPROXY, dist->no_proxy);
+    SET(CURLOPT_NOPROXY, ""); /* proxy_for() has decided */
     SET(CURLOPT_USERAGENT, "brig");
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_CONNECTTIMEOUT, (long)dist->connect_s);
@@ -297,6 +389,8 @@ static int set_options(struct hop *hop)
     SET(CURLOPT_WRITEDATA, hop);
     SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
     SET(CURLOPT_OPENSOCKETDATA, hop);
+    SET(CURLOPT_PREREQFUNCTION, on_connected);
+    SET(CURLOPT_PREREQDATA, hop);
     SET(CURLOPT_ERRORBUFFER, hop->problem);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (get->form)
@@ -365,7 +459,12 @@ static int explain(const struct hop *hop, CURLcode code, struct brig_err *err)
     char address[IMAGE_HOST] = "";
 
     (void)!dist_url_address(hop->url, address, sizeof address);
-    if (hop->refused[0])
+    if (hop->private && !hop->get->server->may_private) /* who may not go there is not told what is there */
+        return err_set(err, BRIG_E_FORBIDDEN, 0,
+                       "%.100s leads to a private address, or to this host itself; only who may name such ones may pull "
+                       "from there ([gate] private_ranges)",
+                       hop->get->server->host);
+    if (hop->private)
         return err_set(err, BRIG_E_REFUSED, 0, "%.100s leads to %s, which is not a public address",
                        hop->get->server->host, hop->refused);
     if (hop->too_many_fields)
@@ -390,6 +489,8 @@ static int hop_go(struct hop *hop, char ret_next[DIST_URL], struct brig_err *err
 
     if (set_options(hop) < 0)
         return err_nomem(err);
+    if (proxied_to_private(hop))
+        return explain(hop, CURLE_OK, err);
     int r = perform(hop, &code);
     if (r < 0)
         return err_set(err, BRIG_E_HOST, -r, "%.100s", hop->get->server->host), r;
@@ -398,7 +499,7 @@ static int hop_go(struct hop *hop, char ret_next[DIST_URL], struct brig_err *err
     if (code == CURLE_OUT_OF_MEMORY && hop->reply->status == 0 && hop->fields_bytes > 0)
         hop->too_many_fields = true; /* so says libcurl of a single field that is longer than 100 KiB */
     if (code != CURLE_OK) {
-        bool ours = hop->too_many_fields || hop->endless || hop->too_long || hop->refused[0];
+        bool ours = hop->too_many_fields || hop->endless || hop->too_long || hop->private;
         hop->reply->soon = !ours && may_be_over_soon(code);
         hop->reply->plain = !ours && is_plain(code, hop->url);
         return explain(hop, code, err);

@@ -46,11 +46,12 @@ static int copy_login(struct dist_server *server, const struct dist_login *login
 
 /* host is for people and logins, address what is connected to; url NULL: it follows from the address. */
 static int add_server(struct dist_origin *origin, const struct dist_ask *ask, const char *host, const char *address,
-                      const char *url, struct brig_err *err)
+                      const char *url, bool may_private, struct brig_err *err)
 {
     struct dist_server *server = &origin->servers[origin->n_servers++];
     struct dist_login login = {0};
 
+    server->may_private = may_private;
     if (str_copy(server->host, sizeof server->host, host) < 0 ||
         str_copy(server->address, sizeof server->address, address) < 0 ||
         (url && str_copy(server->url, sizeof server->url, url) < 0))
@@ -75,10 +76,11 @@ int dist_origin_make(const struct dist *dist, const struct dist_ask *ask, const 
         char address[IMAGE_HOST];
         if (strcasecmp(dist->mirrors[i].host, ref->host) == 0 &&
             dist_url_address(dist->mirrors[i].url, address, sizeof address) == 0)
-            r = add_server(origin, ask, address, address, dist->mirrors[i].url, err);
+            r = add_server(origin, ask, address, address, dist->mirrors[i].url, true, err);
     }
     if (r == 0)
-        r = add_server(origin, ask, ref->host, image_ref_server(ref), NULL, err);
+        r = add_server(origin, ask, ref->host, image_ref_server(ref), NULL,
+                       ask->reach_private || dist_is_insecure(dist, image_ref_server(ref)), err);
     if (r < 0)
         dist_origin_free(origin);
     else
@@ -98,6 +100,7 @@ bool dist_origin_equal(const struct dist_origin *a, const struct dist_origin *b)
                 a->n_servers == b->n_servers;
 
     for (size_t i = 0; same && i < a->n_servers; i++)
-        same = same_login(&a->servers[i].login, &b->servers[i].login);
+        same = a->servers[i].may_private == b->servers[i].may_private &&
+               same_login(&a->servers[i].login, &b->servers[i].login);
     return same;
 }

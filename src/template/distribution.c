@@ -6,6 +6,10 @@
  * is cancelled, the thread is told to stop. A call for the same blob may join it still: when the thread has stopped,
  * the fetch starts again for the calls that it has. The origin moves from a call to the fetch that it leads; when the
  * fetch fails, the calls of an equal origin are told, and the others get a start of their own.
+ *
+ * A server can take as long as it likes for an answer, so threads and calls are shared among owners as base/share.h
+ * says: one owner alone has half of them, and something is always left for another. A fetch waits in the list until its
+ * owner's share has a thread for it; the oldest one of the owner with the fewest threads is next.
  */
 #include "template/distribution.h"
 
@@ -17,13 +21,14 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "base/share.h"
 #include "base/str.h"
 #include "crypto/keyring.h"
 #include "template/distribution_priv.h"
 
 #define CALLS_MAX 1024u
-#define SMALL_THREADS 2u
-#define BLOBS_AT_ONCE 4u
+#define SMALL_THREADS 8u
+#define BLOBS_AT_ONCE 4u /* of one owner that is alone: half of the threads */
 #define TICK_NS (100 * NS_PER_MS)
 
 struct dist_call {
@@ -78,13 +83,40 @@ static void tell_finished(struct dist *dist)
     }
 }
 
+static const char *owner_of(const struct dist_ask *ask)
+{
+    return ask->owner ? ask->owner : "";
+}
+
+static bool owner_ok(const char *owner)
+{
+    size_t len = strlen(owner);
+
+    return len < DIST_OWNER &&
+           strspn(owner, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == len;
+}
+
+/* The calls of an owner that wait for an answer. */
+static size_t calls_of(const struct dist *dist, const char *owner)
+{
+    size_t n = 0;
+
+    for (const struct dist_fetch *fetch = dist->fetches; fetch; fetch = fetch->next)
+        for (const struct dist_call *call = str_eq(fetch->owner, owner) ? fetch->calls : NULL; call; call = call->next)
+            n++;
+    return n;
+}
+
 static int call_make(struct dist *dist, const struct dist_ask *ask, const struct image_ref *ref, void *ctx,
                      struct dist_call **ret, struct brig_err *err)
 {
     if (dist->off)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "[templates] registries = false: no registry is asked");
-    if (dist->n_calls >= CALLS_MAX)
-        return err_set(err, BRIG_E_LIMIT, 0, "%u calls wait for registries already", CALLS_MAX);
+    if (!owner_ok(owner_of(ask)))
+        return err_usage(err, "\"%.80s\" cannot own a call to a registry", owner_of(ask));
+    if (!share_allows(calls_of(dist, owner_of(ask)), CALLS_MAX - dist->n_calls, 1))
+        return err_set(err, BRIG_E_LIMIT, 0, "the organisation has its share of the %u calls that wait for registries",
+                       CALLS_MAX);
     struct dist_call *call = mem_zalloc(sizeof *call);
     if (!call)
         return err_nomem(err);
@@ -111,6 +143,43 @@ static void fetch_free(struct dist_fetch *fetch)
     mem_free(fetch);
 }
 
+static unsigned running(const struct dist *dist, bool blobs, const char *owner)
+{
+    unsigned n = 0;
+
+    for (const struct dist_fetch *fetch = dist->fetches; fetch; fetch = fetch->next)
+        n += fetch->running && (fetch->kind == FETCH_BLOB) == blobs && (!owner || str_eq(fetch->owner, owner));
+    return n;
+}
+
+/* The oldest of those that may start; newer ones are before it in the list. */
+static struct dist_fetch *next_fetch(const struct dist *dist, bool blobs)
+{
+    const unsigned left = (blobs ? dist->large_threads : SMALL_THREADS) - running(dist, blobs, NULL);
+    struct dist_fetch *next = NULL;
+    unsigned fewest = UINT_MAX;
+
+    for (struct dist_fetch *fetch = left > 0 ? dist->fetches : NULL; fetch; fetch = fetch->next) {
+        if (fetch->running || (fetch->kind == FETCH_BLOB) != blobs)
+            continue;
+        const unsigned own = running(dist, blobs, fetch->owner);
+        if (own <= fewest && share_allows(own, left, 1)) {
+            fewest = own;
+            next = fetch;
+        }
+    }
+    return next;
+}
+
+static void dispatch(struct dist *dist)
+{
+    for (unsigned blobs = 0; blobs < 2; blobs++)
+        for (struct dist_fetch *fetch; (fetch = next_fetch(dist, blobs));) {
+            fetch->running = true;
+            workers_add(blobs ? dist->large : dist->small, &fetch->job);
+        }
+}
+
 /* The origin of one of its calls becomes the fetch's. */
 static void fetch_start(struct dist_fetch *fetch)
 {
@@ -125,7 +194,7 @@ static void fetch_start(struct dist_fetch *fetch)
     fetch->err = (struct brig_err){0};
     atomic_store(&fetch->stop, false);
     atomic_store(&fetch->at, 0);
-    workers_add(fetch->kind == FETCH_BLOB ? fetch->dist->large : fetch->dist->small, &fetch->job);
+    dispatch(fetch->dist);
 }
 
 static void fetch_stop(struct dist_fetch *fetch)
@@ -155,6 +224,7 @@ static void fetch_done(struct job *job)
     struct dist_fetch *fetch = (struct dist_fetch *)job;
     struct dist *dist = fetch->dist;
 
+    fetch->running = false;
     for (struct dist_call *call = fetch->calls, *next; call; call = next) {
         next = call->next;
         if (!is_told(call, fetch))
@@ -169,10 +239,12 @@ static void fetch_done(struct job *job)
         fetch_start(fetch);
     else
         fetch_free(fetch);
+    dispatch(dist);
     tell_finished(dist);
 }
 
-static int fetch_make(struct dist *dist, enum fetch_kind kind, struct dist_fetch **ret, struct brig_err *err)
+static int fetch_make(struct dist *dist, enum fetch_kind kind, const char *owner, struct dist_fetch **ret,
+                      struct brig_err *err)
 {
     struct dist_fetch *fetch = mem_zalloc(sizeof *fetch);
 
@@ -180,7 +252,7 @@ static int fetch_make(struct dist *dist, enum fetch_kind kind, struct dist_fetch
         return err_nomem(err);
     *fetch = (struct dist_fetch){.job = {.work = fetch_work, .done = fetch_done}, .dist = dist, .kind = kind};
     fetch->multi = curl_multi_init();
-    if (!fetch->multi) {
+    if (!fetch->multi || str_copy(fetch->owner, sizeof fetch->owner, owner) < 0) {
         mem_free(fetch);
         return err_nomem(err);
     }
@@ -200,8 +272,10 @@ void dist_cancel(struct dist_call *call)
     struct dist_fetch *fetch = call->fetch;
 
     call_free(call);
-    if (fetch && !fetch->calls)
+    if (fetch && !fetch->calls && fetch->running)
         fetch_stop(fetch);
+    else if (fetch && !fetch->calls)
+        fetch_free(fetch);
 }
 
 /* ---- progress --------------------------------------------------------------------------------------------- */
@@ -245,7 +319,7 @@ int dist_manifest(struct dist *dist, const struct dist_ask *ask, const struct pl
 
     if (r < 0)
         return r;
-    r = fetch_make(dist, FETCH_MANIFEST, &fetch, err);
+    r = fetch_make(dist, FETCH_MANIFEST, owner_of(ask), &fetch, err);
     if (r < 0) {
         call_free(call);
         return r;
@@ -261,10 +335,10 @@ int dist_manifest(struct dist *dist, const struct dist_ask *ask, const struct pl
     return 0;
 }
 
-static struct dist_fetch *find_blob(const struct dist *dist, const char *digest)
+static struct dist_fetch *find_blob(const struct dist *dist, const char *owner, const char *digest)
 {
     for (struct dist_fetch *fetch = dist->fetches; fetch; fetch = fetch->next)
-        if (fetch->kind == FETCH_BLOB && str_eq(fetch->digest, digest))
+        if (fetch->kind == FETCH_BLOB && str_eq(fetch->owner, owner) && str_eq(fetch->digest, digest))
             return fetch;
     return NULL;
 }
@@ -286,10 +360,10 @@ int dist_blob(struct dist *dist, const struct dist_ask *ask, const char *digest,
     call->progress = progress;
     call->told_at = UINT64_MAX;
     call->size = size;
-    struct dist_fetch *fetch = find_blob(dist, digest);
+    struct dist_fetch *fetch = find_blob(dist, owner_of(ask), digest);
     const bool joined = fetch != NULL;
     if (!fetch)
-        r = fetch_make(dist, FETCH_BLOB, &fetch, err);
+        r = fetch_make(dist, FETCH_BLOB, owner_of(ask), &fetch, err);
     if (r == 0 && dist->tick.pos == 0)
         r = loop_timer_set(dist->loop, &dist->tick, clock_mono_ns() + TICK_NS, err);
     if (r < 0) {
@@ -322,7 +396,7 @@ int dist_check(struct dist *dist, const char *host, const struct dist_ask *ask,
     int r = call_make(dist, ask, &ref, ctx, &call, err);
     if (r < 0)
         return r;
-    r = fetch_make(dist, FETCH_CHECK, &fetch, err);
+    r = fetch_make(dist, FETCH_CHECK, owner_of(ask), &fetch, err);
     if (r < 0) {
         call_free(call);
         return r;
@@ -358,9 +432,9 @@ int dist_create(const struct dist_options *options, struct dist **ret, struct br
         r = open_blobs(dist, options->blobs_fd, err);
     if (r == 0)
         r = workers_create(options->loop, SMALL_THREADS, &dist->small, err);
+    dist->large_threads = 2 * (options->blobs_at_once ? options->blobs_at_once : BLOBS_AT_ONCE);
     if (r == 0)
-        r = workers_create(options->loop, options->blobs_at_once ? options->blobs_at_once : BLOBS_AT_ONCE, &dist->large,
-                           err);
+        r = workers_create(options->loop, dist->large_threads, &dist->large, err);
     if (r < 0)
         dist_destroy(dist);
     else
@@ -372,10 +446,14 @@ void dist_destroy(struct dist *dist)
 {
     if (!dist)
         return;
-    for (struct dist_fetch *fetch = dist->fetches; fetch; fetch = fetch->next) {
+    for (struct dist_fetch *fetch = dist->fetches, *next; fetch; fetch = next) {
+        next = fetch->next;
         while (fetch->calls)
             call_free(fetch->calls);
-        fetch_stop(fetch);
+        if (fetch->running)
+            fetch_stop(fetch);
+        else
+            fetch_free(fetch);
     }
     while (dist->finished)
         call_free(dist->finished);

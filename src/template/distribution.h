@@ -9,7 +9,7 @@
  *
  *   manifest  the document that a reference names; if it is an index, the manifest for the platform; and the image's
  *             configuration. Every document is compared with its digest.
- *   blob      one layer, into sha256/HEX of the directory of blobs. While it comes, it is sha256/HEX.part; a call that
+ *   blob      one layer, into a file of the directory of blobs. While it comes, the file ends in ".part"; a call that
  *             fails or is cancelled leaves that file, and the next one goes on where it ends. A blob that is there
  *             already is done without a request. Two calls for the same blob share one download.
  *   check     whether a server takes a login.
@@ -18,7 +18,9 @@
  * (no connection, a cut one, 408, 429, 5xx) is tried again with growing rests; Retry-After is obeyed if it is short.
  * Redirects: at most 5, never from https to http, and an Authorization field goes to no other server than the one that
  * it is for. Plain http is spoken only with loopback addresses and the hosts of `insecure`, and there only if they do
- * not speak TLS. A server at a public address cannot send us to a private one.
+ * not speak TLS. A server at a public address cannot send us to a private one, and a reference leads to a private one
+ * only if the caller may name it. What a proxy connects to is the proxy's to judge; only addresses as numbers are judged
+ * here too.
  *
  * Error codes: BRIG_E_NOT_FOUND (no such image, or no platform), BRIG_E_FORBIDDEN (the registry refuses: log in, or the
  * login is wrong), BRIG_E_INVALID (its answer is no image, or breaks a rule), BRIG_E_TOO_LARGE, BRIG_E_LIMIT (429, or
@@ -49,7 +51,7 @@ struct dist_options {
     const char *proxy;      /* URL; NULL: HTTPS_PROXY and the like of the environment; "": none. Never for loopback. */
     const char *no_proxy;   /* "a.example,.b.example"; NULL: NO_PROXY of the environment */
     const char *ca_file;    /* PEM; NULL or "": the system's */
-    unsigned blobs_at_once; /* 0: 4 */
+    unsigned blobs_at_once; /* of one owner that is alone; 0: 4 */
     unsigned attempts;      /* without progress, at one server; 0: 5 */
     unsigned rest_ms;       /* before the second attempt, then twice as long each; 0: 500 */
     bool off;               /* every call is refused: BRIG_E_UNSUPPORTED */
@@ -70,6 +72,16 @@ struct dist_login {
 
 struct dist_ask {
     const struct image_ref *ref; /* copied */
+    /*
+     * Whose call it is: letters, digits and "-", at most 63; NULL counts as "". Owners have shares of the threads and
+     * of the calls (base/share.h), and each has its own blobs.
+     */
+    const char *owner;
+    /*
+     * The reference's host may have a private address, or one of this machine's own. Mirrors and the hosts of
+     * `insecure` always may, because the host's administrator has named them.
+     */
+    bool reach_private;
     /*
      * Asked within the call, once for each server: host is a reference's host, or the HOST[:PORT] of a mirror. Fills
      * in *ret (its strings are copied to wiping memory) and returns true, or false for none. NULL: no logins.
@@ -99,14 +111,18 @@ int dist_manifest(struct dist *dist, const struct dist_ask *ask, const struct pl
 
 /*
  * size is the manifest's, and a server that sends another size is refused. progress (or NULL) is called at most ten
- * times a second with the bytes that are there. done gets NULL when sha256/HEX is complete on the disk, or why not.
- * Whoever may ask for a digest gets the blob, also if another call downloads it from elsewhere: what a digest names is
- * no secret between callers, so do not let a caller make digests up.
+ * times a second with the bytes that are there. done gets NULL when the file is complete on the disk, or why not. All
+ * calls of one owner share a blob, wherever its bytes came from. An owner never gets the bytes of another one: a
+ * registry can put any digest into a manifest, so knowing a digest is no right to what it names.
  */
 int dist_blob(struct dist *dist, const struct dist_ask *ask, const char *digest, uint64_t size,
               void (*progress)(void *ctx, uint64_t at, uint64_t of),
               void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct dist_call **ret,
               struct brig_err *err) MUST_CHECK;
+
+/* The file of a blob, below the directory of blobs: sha256/OWNER-HEX, or sha256/HEX if there is no owner. */
+#define DIST_FILE 192u
+int dist_blob_file(const char *owner, const char *digest, char out[DIST_FILE]) MUST_CHECK;
 
 /* ---- logins ----------------------------------------------------------------------------------------------- */
 

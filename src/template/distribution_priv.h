@@ -22,6 +22,7 @@
 #define DIST_URL 4096u
 #define DIST_HEADER 2048u /* of one field that we read */
 #define DIST_SCOPE (IMAGE_REPOSITORY + 32u)
+#define DIST_OWNER 64u
 
 struct dist_secret { /* a login, in one piece of wiping memory */
     char *memory;
@@ -33,8 +34,9 @@ struct dist_server {
     char host[IMAGE_HOST]; /* for messages and logins */
     char url[DIST_URL];    /* scheme, host and prefix; "" until https or http is settled */
     char address[IMAGE_HOST];
-    bool at_private; /* its address is not public, so it may send us to such ones */
-    bool basic;      /* it asked for Basic */
+    bool may_private; /* it may have an address that is not public */
+    bool at_private;  /* it has one, so it may send us to such ones */
+    bool basic;       /* it asked for Basic */
     struct dist_secret login;
 };
 
@@ -51,6 +53,8 @@ struct dist_fetch {
     struct dist *dist;
     struct dist_fetch *next, *prev;
     enum fetch_kind kind;
+    char owner[DIST_OWNER];
+    bool running; /* a thread has it; until then it waits for its owner's share of the threads */
     struct dist_call *calls;
     CURLM *multi;
     atomic_bool stop;
@@ -77,6 +81,7 @@ struct dist {
     char *proxy_http, *proxy_https, *no_proxy, *ca_file;
     unsigned attempts, rest_ms, connect_s, stall_s;
     struct workers *small, *large; /* documents do not wait behind layers */
+    unsigned large_threads;
     struct dist_fetch *fetches;
     struct dist_call *finished; /* calls that are about to be told */
     unsigned n_calls;
@@ -131,9 +136,12 @@ int dist_request(struct dist_fetch *fetch, const struct dist_get *get, struct di
                  struct brig_err *err) MUST_CHECK;
 /* May a request go there? https_only: the one before was https. */
 int dist_url_check(const struct dist *dist, const char *url, bool https_only, struct brig_err *err) MUST_CHECK;
+/* Does NO_PROXY (a list of names, of addresses and ranges, or "*") name this host? */
+bool dist_no_proxy(const char *list, const char *host);
 /* HOST[:PORT] of a URL that was checked. */
 int dist_url_address(const char *url, char *out, size_t size) MUST_CHECK;
 bool dist_plain_allowed(const struct dist *dist, const char *address);
+bool dist_is_insecure(const struct dist *dist, const char *address); /* the configuration names it */
 /* Sleeps, unless the fetch must stop: -ECANCELED. */
 int dist_rest(struct dist_fetch *fetch, uint64_t ms) MUST_CHECK;
 

@@ -32,19 +32,29 @@ static bool word_allows(const char *word, size_t len, const char *org, const str
     return ref ? image_ref_below(ref, prefix) : str_eq(prefix, "load");
 }
 
+/* Has [templates] allow a word for the organisation? */
+static bool words_allow(const struct library *library, const char *org, const struct image_ref *ref)
+{
+    for (const char *at = library->o.config->templates_allow; *(at += strspn(at, " "));) {
+        size_t len = strcspn(at, " ");
+        if (word_allows(at, len, org, ref))
+            return true;
+        at += len;
+    }
+    return false;
+}
+
+bool library_may_private(const struct library *library, const struct caller *caller, const struct image_ref *ref)
+{
+    return policy_may_private(caller_standing(caller), library->o.config) ||
+           words_allow(library, caller->org_id, ref);
+}
+
 int library_may(const struct library *library, const struct caller *caller, const struct image_ref *ref,
                 struct brig_err *err)
 {
-    const char *allow = library->o.config->templates_allow;
-
-    if (caller_is_admin(caller))
+    if (caller_is_admin(caller) || (caller->role == STORE_ROLE_USER && words_allow(library, caller->org_id, ref)))
         return 0;
-    while (*(allow += strspn(allow, " "))) {
-        size_t len = strcspn(allow, " ");
-        if (caller->role == STORE_ROLE_USER && word_allows(allow, len, caller->org_id, ref))
-            return 0;
-        allow += len;
-    }
     return ref ? err_set(err, BRIG_E_FORBIDDEN, 0, "%s/%s: only an administrator may pull it ([templates] allow)",
                          ref->host, ref->repository)
                : err_set(err, BRIG_E_FORBIDDEN, 0, "only an administrator may load templates ([templates] allow)");
@@ -73,6 +83,11 @@ int job_set_name(struct library_job *job, const char *name, struct brig_err *err
     if (other && !job->replace)
         return err_set(err, BRIG_E_CONFLICT, 0, "template %s: there is one of this name; replace it, or choose another",
                        job->name);
+    /* Administrators use names too, with directories and secrets that a user key may not have. */
+    if (!caller_is_admin(&job->caller) && !job->follows &&
+        sbox_template_check(job->name, job->library->o.config, job->library->o.templates, &job->caller, NULL) == 0)
+        return err_set(err, BRIG_E_FORBIDDEN, 0,
+                       "template %s: the name means something already; only an administrator changes that", job->name);
     return 0;
 }
 
@@ -107,6 +122,7 @@ int job_new(struct library *library, const struct caller *caller, const struct l
     *job = (struct library_job){.library = library,
                                 .caller = *caller,
                                 .replace = want->replace,
+                                .follows = want->follows,
                                 .shared = want->shared,
                                 .events = *events,
                                 .left_bytes = library->o.config->templates_max_image,
@@ -187,8 +203,9 @@ bool job_login(void *ctx, const char *host, struct dist_login *ret)
 
 /* ---- collecting --------------------------------------------------------------------------------------- */
 
-/* Files of jobs that are over. keep_s: how old a part may be that a download left. */
-static void sweep(const struct library *library, int dir_fd, int64_t keep_s)
+/* Files of jobs that are over. owner: only those whose name begins with it. keep_s: how old a part may be that a
+ * download left. */
+static void sweep(const struct library *library, int dir_fd, const char *owner, int64_t keep_s)
 {
     int copy = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
@@ -203,7 +220,7 @@ static void sweep(const struct library *library, int dir_fd, int64_t keep_s)
         bool ours = false;
         for (const struct library_job *job = library->jobs; job && !ours; job = job->next)
             ours = str_eq(job->upload, entry->d_name) || str_eq(job->packed, entry->d_name);
-        if (ours || entry->d_name[0] == '.' || fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        if (ours || !str_starts(entry->d_name, owner) || entry->d_name[0] == '.' || fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
             !S_ISREG(st.st_mode) || clock_real_ns() / (int64_t)NS_PER_SEC - st.st_mtime < keep_s)
             continue;
         (void)unlinkat(dir_fd, entry->d_name, 0);
@@ -223,20 +240,20 @@ static void on_collect(struct loop_timer *timer)
     const bool settled = manager_is_settled(library->o.manager); /* else sandboxes of an earlier life still end */
 
     if (settled) {
-        sweep(library, library->work_fd, 0);
+        sweep(library, library->work_fd, "", 0);
         library_collect(library);
     }
     (void)!loop_timer_set(library->o.loop, timer, clock_mono_ns() + (settled ? COLLECT_NS : SETTLE_NS), NULL);
 }
 
-int library_prune(struct library *library, void (*done)(void *ctx, size_t layers, const struct brig_err *err),
+int library_prune(struct library *library, const struct caller *caller, void (*done)(void *ctx, size_t layers, const struct brig_err *err),
                   void *ctx, struct brig_err *err)
 {
     AUTO_FD int blobs = openat(library->blobs_fd, "sha256", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 
-    sweep(library, library->work_fd, 0);
+    sweep(library, library->work_fd, "", 0);
     if (blobs >= 0 && !library->jobs)
-        sweep(library, blobs, 0);
+        sweep(library, blobs, caller->socket ? "" : caller->org_id, 0);
     return maker_collect(library->maker, done, ctx, err);
 }
 
@@ -308,7 +325,7 @@ void library_ready(struct library *library)
     AUTO_FD int blobs = openat(library->blobs_fd, "sha256", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 
     if (blobs >= 0)
-        sweep(library, blobs, PART_KEEP_S);
+        sweep(library, blobs, "", PART_KEEP_S);
     on_collect(&library->on_collect);
 }
 

@@ -35,6 +35,7 @@ struct library_want {
     const char *platform; /* "linux/arm64"; NULL: this machine's */
     bool replace;         /* A template that has the name gives it up. */
     bool shared;          /* Every organisation sees it: only for the socket's administrator. */
+    bool follows;         /* library_pull() sets it: the name is that of an earlier pull of the same reference. */
 };
 
 struct library_progress {
@@ -77,8 +78,9 @@ struct library_stats {
 };
 void library_stats(const struct library *library, struct library_stats *ret);
 void library_collect(struct library *library); /* soon, and quietly: layers that nothing needs */
-/* Removes layers that nothing needs, and what was downloaded and not used. */
-int library_prune(struct library *library, void (*done)(void *ctx, size_t layers, const struct brig_err *err),
+/* Removes layers that nothing needs, and what the caller's organisation (for the socket: all) downloaded and did not
+ * use. */
+int library_prune(struct library *library, const struct caller *caller, void (*done)(void *ctx, size_t layers, const struct brig_err *err),
                   void *ctx, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -53,6 +53,7 @@ struct library_job {
     struct caller caller;
     char name[TEMPLATE_NAME_MAX]; /* "" until it is known */
     bool replace, shared;
+    bool follows; /* the name is that of an earlier pull of the same reference */
     struct platform platform;
     const char *source; /* "load", "pull" */
     char reference[IMAGE_REF_TEXT], digest[LAYER_DIGEST];
@@ -99,6 +100,11 @@ int library_may_share(const struct library *library, const struct caller *caller
 /* May the caller load (ref NULL) or pull this image? BRIG_E_FORBIDDEN. */
 int library_may(const struct library *library, const struct caller *caller, const struct image_ref *ref,
                 struct brig_err *err) MUST_CHECK;
+/*
+ * May the image's registry have a private address? So it is for a caller whose policies may name private ranges, and
+ * for images that [templates] allow names for the organisation.
+ */
+bool library_may_private(const struct library *library, const struct caller *caller, const struct image_ref *ref);
 /* What an image is called here: the last part of its path, and the tag unless that is "latest". */
 int library_name_of(const struct image_ref *ref, char out[TEMPLATE_NAME_MAX]) MUST_CHECK;
 

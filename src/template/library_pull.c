@@ -33,7 +33,8 @@ static const char *const formats[LAYER_FORMAT_MAX] = {
 static bool is_wanted(const struct library_job *mine, const char *digest)
 {
     for (const struct library_job *job = mine->library->jobs; job; job = job->next)
-        for (size_t i = 0; job != mine && job->pull && i < job->n_layers; i++)
+        for (size_t i = 0; job != mine && job->pull && str_eq(job->caller.org_id, mine->caller.org_id) && i < job->n_layers;
+             i++)
             if (str_eq(job->layers[i].digest, digest))
                 return true;
     return false;
@@ -41,11 +42,11 @@ static bool is_wanted(const struct library_job *mine, const char *digest)
 
 static void remove_blobs(const struct library_job *job)
 {
-    char name[128];
+    char name[DIST_FILE];
 
     for (size_t i = 0; i < job->n_layers; i++)
         if (!is_wanted(job, job->layers[i].digest) &&
-            str_format(name, sizeof name, "sha256/%s", job->layers[i].digest + strlen("sha256:")) > 0)
+            dist_blob_file(job->caller.org_id, job->layers[i].digest, name) == 0)
             (void)unlinkat(job->library->blobs_fd, name, 0);
 }
 
@@ -102,6 +103,7 @@ static int set_layer(struct library_job *job, size_t i, struct brig_err *err)
 {
     const struct blob_desc *desc = &job->pull->image->manifest->layers[i];
     struct job_layer *layer = &job->layers[i];
+    char file[DIST_FILE];
 
     layer->size = desc->size;
     layer->whole = true;
@@ -110,16 +112,25 @@ static int set_layer(struct library_job *job, size_t i, struct brig_err *err)
     if (str_copy(layer->digest, sizeof layer->digest, desc->digest) < 0 ||
         str_copy(layer->diff_id, sizeof layer->diff_id, job->config->diff_ids.items[i]) < 0 ||
         str_copy(layer->name, sizeof layer->name, job->config->chain_ids.items[i] + strlen("sha256:")) < 0 ||
-        str_format(layer->path, sizeof layer->path, "%s/blobs/sha256/%s", job->library->path,
-                   desc->digest + strlen("sha256:")) < 0)
+        dist_blob_file(job->caller.org_id, desc->digest, file) < 0 ||
+        str_format(layer->path, sizeof layer->path, "%s/blobs/%s", job->library->path, file) < 0)
         return err_set(err, BRIG_E_HOST, 0, "the name of a layer");
     return 0;
+}
+
+static struct dist_ask ask_of(struct library_job *job, const struct image_ref *ref)
+{
+    return (struct dist_ask){.ref = ref,
+                             .owner = job->caller.org_id,
+                             .reach_private = library_may_private(job->library, &job->caller, ref),
+                             .login = job_login,
+                             .login_ctx = job};
 }
 
 static int start_layers(struct library_job *job, struct brig_err *err)
 {
     struct pull *pull = job->pull;
-    const struct dist_ask ask = {.ref = &pull->ref, .login = job_login, .login_ctx = job};
+    const struct dist_ask ask = ask_of(job, &pull->ref);
     uint64_t sum = 0;
     int r = job_layers(job, pull->image->manifest->n_layers, err);
 
@@ -175,7 +186,7 @@ static bool follows(const struct library *library, const char *org, const char *
 
 static int begin(struct library_job *job, const struct image_ref *ref, struct brig_err *err)
 {
-    const struct dist_ask ask = {.ref = ref, .login = job_login, .login_ctx = job};
+    const struct dist_ask ask = ask_of(job, ref);
 
     job->pull = mem_zalloc(sizeof *job->pull);
     if (!job->pull)
@@ -212,7 +223,8 @@ int library_pull(struct library *library, const struct caller *caller, const cha
         return r;
     image_ref_text(&ref, text);
     asked.name = kept;
-    asked.replace = want->replace || follows(library, caller->org_id, kept, text);
+    asked.follows = follows(library, caller->org_id, kept, text);
+    asked.replace = want->replace || asked.follows;
     r = job_new(library, caller, &asked, events, &job, err);
     if (r == 0)
         r = begin(job, &ref, err);

@@ -240,6 +240,28 @@ class Organisations(TemplateTest):
         self.assertEqual(names(theirs), ["all"])
 
 
+class UserKeys(TemplateTest):
+    """[templates] allow lets user keys make templates; what a name means to others stays as it is."""
+
+    ORG = "org-00000000-0000-4000-8000-000000000000"
+    CONFIG = f"[templates]\nallow = [\"{ORG}=load\"]\n"
+
+    def test_a_user_key_changes_no_meaning(self):
+        image, key = Image(base_layer(), config=CONFIG).oci(), self.d.key(role="user")
+        self.loaded(Image(base_layer(), TOP, config=CONFIG).oci(), "name=ours")
+        self.assertIn("template", self.load(image, "name=theirs", key=key).lines[-1])
+        self.addCleanup(self.d.ask, "DELETE", "/v1/templates/theirs")
+        for query in ("name=ours&replace=true", "name=theirs&replace=true", "name=python:3.12"):
+            name = query.split("=")[1].split("&")[0]
+            answer = self.load(image, query, key=key)
+            error = answer.lines[-1]["error"] if answer.lines else answer.json["error"]
+            self.assertEqual((error["code"], error["message"]),
+                             ("forbidden", f"template {name}: the name means something already; only an administrator "
+                              "changes that"))
+        self.assertEqual(len(self.d.ask("GET", "/v1/templates/ours").json["layers"]), 2)
+        self.loaded(image, "name=ours&replace=true")  # an administrator
+
+
 class Restarts(TemplateTest):
     def test_killed_while_it_loads(self):
         d = Daemon()

@@ -11,6 +11,7 @@ from helpers import BRIG, wait_until
 from imagekit import Image, Registry, base_layer, digest, entry, tar
 from service import ServiceTest
 
+DEFAULT_ORG = "org-00000000-0000-4000-8000-000000000000"
 CONFIG = {"Env": ["PATH=/bin"], "Cmd": ["sh"]}
 
 
@@ -20,7 +21,7 @@ def top(text):
 
 class Pulling(ServiceTest):
     CONFIG = ("[secrets]\ninsecure_plaintext = true\n"
-              "[templates]\nallow = [\"org-00000000-0000-4000-8000-000000000000=127.0.0.1\"]\n")
+              f"[templates]\nallow = [\"{DEFAULT_ORG}=127.0.0.1\"]\n")
 
     def registry(self, **options):
         registry = Registry(**options)
@@ -105,6 +106,20 @@ class Pulling(ServiceTest):
                      f"{registry.host}/test/image: only an administrator may pull it ([templates] allow)")
         self.assertEqual(self.pull("registry.example/test/image:1", key=ours).status, 403)
 
+    def test_a_key_reaches_no_private_registry(self):
+        registry = self.registry()
+        registry.tags["1"] = Image(base_layer(), config=CONFIG)
+        org = self.d.ask("POST", "/v1/orgs", {"name": "looks around"}).json["id"]
+        admin, port = self.d.key(role="admin", org=org), registry.host.split(":")[1]
+        for host in ("127.0.0.1", "localhost", "2130706433", "0x7f000001", "[::ffff:127.0.0.1]", "0.0.0.0"):
+            reference = f"{host}:{port}/test/image:1"
+            self.refused(self.pull(reference, key=admin), 403, "forbidden",
+                         f"{host}:{port} leads to a private address, or to this host itself; only who may name such "
+                         "ones may pull from there ([gate] private_ranges)")
+        self.assertEqual(registry.asked, [])
+        self.assertEqual(self.pull(f"{registry.host}/test/image:1").status, 200)  # the socket may
+        self.d.ask("DELETE", "/v1/templates/image:1")
+
     def test_goes_on_where_it_was_left(self):
         registry = self.registry()
         registry.hold = threading.Event()
@@ -112,7 +127,7 @@ class Pulling(ServiceTest):
         c = self.d.connection()
         c.request("POST", "/v1/templates/pull", json.dumps({"reference": f"{registry.host}/test/image:1"}),
                   {"Content-Type": "application/json"})
-        part = digest(image.blobs[0]).removeprefix("sha256:") + ".part"
+        part = f"{DEFAULT_ORG}-" + digest(image.blobs[0]).removeprefix("sha256:") + ".part"
         wait_until("half of it is there", lambda: part in self.blobs())
         c.close()
         registry.hold.set()

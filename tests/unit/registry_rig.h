@@ -247,6 +247,8 @@ struct rig {
     struct dist_options options;
     char dir[64];
     int dir_fd;
+    const char *owner; /* of what is asked for next */
+    bool public_only;
 };
 
 static inline UNUSED void rig_init(struct rig *rig)
@@ -350,7 +352,10 @@ static inline UNUSED bool rig_login(void *ctx, const char *host UNUSED, struct d
 static inline UNUSED void rig_pull_start(struct rig *rig, const char *name, const char *const *words,
                                          struct rig_result *result)
 {
-    struct dist_ask ask = {.login = words ? rig_login : NULL, .login_ctx = (void *)words};
+    struct dist_ask ask = {.owner = rig->owner,
+                           .reach_private = !rig->public_only,
+                           .login = words ? rig_login : NULL,
+                           .login_ctx = (void *)words};
     struct platform platform;
     struct image_ref ref;
     struct brig_err err = {0};
@@ -374,7 +379,7 @@ static inline UNUSED void rig_pull(struct rig *rig, const char *name, const char
 static inline UNUSED void rig_blob_start(struct rig *rig, const char *name, const char *digest, uint64_t size,
                                          struct rig_result *result)
 {
-    struct dist_ask ask = {0};
+    struct dist_ask ask = {.owner = rig->owner, .reach_private = !rig->public_only};
     struct image_ref ref;
     struct brig_err err = {0};
 

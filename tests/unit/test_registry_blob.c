@@ -384,6 +384,47 @@ static void two_calls_share_one_download(void **state)
     bench_done(&bench);
 }
 
+/* What one owner has, or is getting, another one has to bring itself. */
+static void owners_share_no_bytes(void **state)
+{
+    (void)state;
+    struct bench bench;
+    struct rig_result one, two;
+    char file[DIST_FILE];
+
+    bench_init(&bench, WAY_HONEST);
+    rig_open(&bench.rig);
+    bench.rig.owner = "org-a";
+    get(&bench, &one);
+    ok(&one);
+    rig_tell(bench.server, WAY_MISSING);
+    get(&bench, &two); /* it is there */
+    ok(&two);
+    bench.rig.owner = "org-b";
+    get(&bench, &two);
+    assert_int_equal(two.err.code, BRIG_E_NOT_FOUND);
+    assert_int_equal(dist_blob_file("org-a", bench.content->digest, file), 0);
+    assert_int_equal(faccessat(bench.rig.dir_fd, file, F_OK, 0), 0);
+    bench_done(&bench);
+
+    bench_init(&bench, WAY_WAIT); /* nor may it join */
+    rig_open(&bench.rig);
+    bench.rig.owner = "org-a";
+    rig_blob_start(&bench.rig, bench.name, bench.content->digest, SIZE, &one);
+    until_at(&bench, &one, SIZE / 2);
+    bench.rig.owner = "org-b";
+    rig_blob_start(&bench.rig, bench.name, bench.content->digest, SIZE, &two);
+    until_at(&bench, &two, SIZE / 2);
+    assert_int_equal(rig_count(bench.server, "/blobs/"), 2);
+    assert_int_equal(rig_count(bench.server, "Range:"), 0);
+    rig_tell(bench.server, WAY_HONEST);
+    rig_until(&bench.rig, &one.done);
+    rig_until(&bench.rig, &two.done);
+    ok(&one);
+    ok(&two);
+    bench_done(&bench);
+}
+
 /* A cancelled call leaves its part. Another one may join while the first still stops. */
 static void a_cancelled_call_leaves_its_part(void **state)
 {
@@ -471,7 +512,7 @@ static void bad_questions(void **state)
 {
     (void)state;
     struct bench bench;
-    struct dist_ask ask = {0};
+    struct dist_ask ask = {.reach_private = true};
     struct dist_call *call = NULL;
     struct image_ref ref;
     struct brig_err err = {0};
@@ -511,6 +552,7 @@ int main(void)
         cmocka_unit_test(lies_are_refused),
         cmocka_unit_test(a_stall_ends),
         cmocka_unit_test(two_calls_share_one_download),
+        cmocka_unit_test(owners_share_no_bytes),
         cmocka_unit_test(a_cancelled_call_leaves_its_part),
         cmocka_unit_test(destroyed_in_the_middle),
         cmocka_unit_test(a_bad_place_fails_only_its_own),

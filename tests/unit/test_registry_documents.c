@@ -251,7 +251,7 @@ static void where_requests_may_go(void **state)
     assert_string_equal(err.message, "http://127.0.0.1:1/: a server with TLS leads to one without");
 
     char url[128];
-    struct dist_server asked = {.host = "public.example"};
+    struct dist_server asked = {.host = "public.example", .may_private = true};
     struct dist_fetch fetch = {.dist = rig.dist, .multi = curl_multi_init()};
     AUTO_BUF struct buf body = BUF_INIT(4096);
     struct dist_reply reply;
@@ -267,9 +267,167 @@ static void where_requests_may_go(void **state)
     assert_int_equal(server->n_seen, 0);
     asked.at_private = true;
     assert_int_equal(dist_request(&fetch, &get, &reply, &err), 0);
+    asked.at_private = asked.may_private = false; /* who may not name it is not told the address */
+    assert_true(dist_request(&fetch, &get, &reply, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_FORBIDDEN);
+    assert_null(strstr(err.message, "127.0.0.1"));
     curl_multi_cleanup(fetch.multi);
     rig_done(&rig);
     rig_stop(server);
+}
+
+/* A caller who may not name private addresses reaches none, in no spelling; a host that is configured is reached. */
+static void private_addresses_are_named_by_few(void **state)
+{
+    (void)state;
+    static const char *const hosts[] = {"127.0.0.1",  "localhost",          "2130706433",   "0x7f000001",
+                                        "127.1",      "0177.0.0.1",         "0.0.0.0",      "[::1]",
+                                        "[::ffff:127.0.0.1]", "[::127.0.0.1]", "127.0.0.1.",   "[64:ff9b::7f00:1]"};
+    struct image image;
+    struct rig rig;
+    struct rig_result result;
+
+    image_make(&image, "amd64");
+    struct rig_server *server = rig_serve(honest, &image);
+    const char *const insecure[] = {server->host};
+    rig_init(&rig);
+    rig.public_only = true;
+    rig_open(&rig);
+    for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
+        char name[128];
+        struct image_ref ref;
+        assert_true(str_format(name, sizeof name, "%s:%u/a/b:1", hosts[i], server->port) > 0);
+        if (image_ref_parse(name, &ref, NULL) < 0)
+            continue; /* not a name at all */
+        rig_pull(&rig, name, NULL, &result);
+        assert_null(result.image);
+        assert_int_equal(result.err.code, BRIG_E_FORBIDDEN);
+        assert_non_null(strstr(result.err.message, "[gate] private_ranges"));
+    }
+    assert_int_equal(server->n_seen, 0);
+    rig_done(&rig);
+
+    rig_init(&rig);
+    rig.public_only = true;
+    rig.options.insecure = insecure;
+    rig.options.n_insecure = 1;
+    rig_open(&rig);
+    char name[128];
+    assert_true(str_format(name, sizeof name, "%s/a/b:1", server->host) > 0);
+    rig_pull(&rig, name, NULL, &result);
+    check_image(&result, &image);
+    rig_done(&rig);
+    rig_stop(server);
+}
+
+static void no_proxy_lists(void **state)
+{
+    (void)state;
+    assert_true(dist_no_proxy("*", "a.example"));
+    assert_true(dist_no_proxy("x.example, .a.example", "b.a.example"));
+    assert_true(dist_no_proxy("A.example", "b.a.EXAMPLE"));
+    assert_true(dist_no_proxy("a.example", "a.example"));
+    assert_true(dist_no_proxy("10.0.0.0/8 b.example", "10.2.3.4"));
+    assert_true(dist_no_proxy("fd00::/8", "fd00::1"));
+    assert_true(dist_no_proxy("10.0.0.1", "10.0.0.1"));
+    assert_false(dist_no_proxy("", "a.example"));
+    assert_false(dist_no_proxy("a.example", "ba.example"));
+    assert_false(dist_no_proxy(".", "a.example"));
+    assert_false(dist_no_proxy("10.0.0.0/8", "11.0.0.1"));
+    assert_false(dist_no_proxy("0.0.1", "10.0.0.1"));
+}
+
+/* With a proxy: a host that the proxy is not for is judged as without one, and so is an address as a number. */
+static void a_proxy_hides_no_address(void **state)
+{
+    (void)state;
+    struct image image;
+    struct rig rig;
+    struct rig_result result;
+    char proxy[128], url[128];
+
+    image_make(&image, "amd64");
+    struct rig_server *server = rig_serve(honest, &image), *between = rig_serve(honest, &image);
+    assert_true(str_format(proxy, sizeof proxy, "http://%s", between->host) > 0);
+    rig_init(&rig);
+    rig.options.proxy = proxy;
+    rig.options.no_proxy = "10.0.0.0/8,corp.example";
+    rig.public_only = true;
+    rig_open(&rig);
+    rig_pull(&rig, "10.1.2.3/a/b:1", NULL, &result); /* past the proxy */
+    assert_int_equal(result.err.code, BRIG_E_FORBIDDEN);
+    rig_pull(&rig, "192.168.1.1/a/b:1", NULL, &result); /* through it */
+    assert_int_equal(result.err.code, BRIG_E_FORBIDDEN);
+    assert_int_equal(between->n_seen, 0);
+
+    struct dist_server asked = {.host = "public.example", .may_private = true};
+    struct dist_fetch fetch = {.dist = rig.dist, .multi = curl_multi_init()};
+    AUTO_BUF struct buf body = BUF_INIT(4096);
+    struct dist_reply reply;
+    struct brig_err err = {0};
+    assert_true(str_format(url, sizeof url, "https://10.1.2.3:%u/v2/", server->port) > 0);
+    struct dist_get get = {.url = url, .server = &asked, .body = &body}; /* a redirect of a public server */
+    assert_true(dist_request(&fetch, &get, &reply, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_REFUSED);
+    curl_multi_cleanup(fetch.multi);
+    rig_done(&rig);
+    rig_stop(server);
+    rig_stop(between);
+}
+
+/* One owner's servers keep it waiting; another owner's image comes. */
+static void silent(struct rig_server *server, struct rig_request *rq UNUSED)
+{
+    pthread_mutex_lock(&server->lock);
+    while (!atomic_load(&server->stop))
+        pthread_cond_wait(&server->changed, &server->lock);
+    pthread_mutex_unlock(&server->lock);
+}
+
+static void a_slow_place_holds_up_its_owner_only(void **state)
+{
+    (void)state;
+    struct image image;
+    struct rig rig;
+    struct rig_result waiting[32], result;
+    char slow[128], fast[128];
+
+    image_make(&image, "amd64");
+    struct rig_server *bad = rig_serve(silent, NULL), *good = rig_serve(honest, &image);
+    assert_true(str_format(slow, sizeof slow, "%s/a/b:1", bad->host) > 0);
+    assert_true(str_format(fast, sizeof fast, "%s/a/b:1", good->host) > 0);
+    rig_init(&rig);
+    rig_open(&rig);
+    rig.owner = "org-a";
+    for (size_t i = 0; i < ARRAY_SIZE(waiting); i++)
+        rig_pull_start(&rig, slow, NULL, &waiting[i]);
+    rig.owner = "org-b";
+    rig_pull(&rig, fast, NULL, &result);
+    check_image(&result, &image);
+    for (size_t i = 0; i < ARRAY_SIZE(waiting); i++)
+        assert_false(waiting[i].done);
+
+    /* Calls are shared too: alone, an owner has half of them. */
+    struct dist_ask ask = {.owner = "org-c", .reach_private = true};
+    struct image_ref ref;
+    struct brig_err err = {0};
+    struct rig_result *more = calloc(1024, sizeof *more);
+    size_t n = 0;
+    assert_non_null(more);
+    assert_int_equal(image_ref_parse(slow, &ref, &err), 0);
+    ask.ref = &ref;
+    while (n < 1024 && dist_manifest(rig.dist, &ask, NULL, rig_on_image, &more[n], &more[n].call, &err) == 0)
+        n++;
+    assert_int_equal(n, (1024 - ARRAY_SIZE(waiting)) / 2);
+    assert_int_equal(err.code, BRIG_E_LIMIT);
+    rig.owner = "org-b";
+    rig_pull(&rig, fast, NULL, &result);
+    check_image(&result, &image);
+    dist_cancel(more[n - 1].call); /* one that waits for a thread */
+    rig_done(&rig);
+    rig_stop(bad);
+    rig_stop(good);
+    free(more);
 }
 
 /* ---- mirrors, rests --------------------------------------------------------------------------------------- */
@@ -401,6 +559,10 @@ int main(void)
         cmocka_unit_test(an_image_arrives),      cmocka_unit_test(another_platform),
         cmocka_unit_test(lies_are_refused),      cmocka_unit_test(redirects),
         cmocka_unit_test(where_requests_may_go), cmocka_unit_test(mirrors_in_order),
+        cmocka_unit_test(private_addresses_are_named_by_few),
+        cmocka_unit_test(no_proxy_lists),
+        cmocka_unit_test(a_proxy_hides_no_address),
+        cmocka_unit_test(a_slow_place_holds_up_its_owner_only),
         cmocka_unit_test(through_a_proxy),       cmocka_unit_test(failures_that_are_over_soon),
     };
 

@@ -307,6 +307,6 @@ void route_template_prune(struct request *rq)
 {
     struct brig_err err;
 
-    if (library_prune(rq->api->library, on_pruned, rq, &err) < 0)
+    if (library_prune(rq->api->library, &rq->caller, on_pruned, rq, &err) < 0)
         request_fail(rq, &err);
 }
