@@ -42,6 +42,8 @@
 #define ANSWERS_MAX ((size_t)512 << 20) /* bytes of long answers and streams that wait for all clients */
 #define BODIES_MAX ((size_t)2 << 30)    /* bytes of long bodies of requests under way */
 #define BODY_SMALL (256u << 10)         /* the number of connections is bound enough */
+#define MESSAGES_MAX ((size_t)256 << 20) /* bytes of WebSocket messages that are not complete, or wait for their reader */
+#define MESSAGE_SMALL (16u << 10)
 #define LAZY_MAX (16u << 10)            /* smaller pieces are sent together at the end of the round */
 #define LINGER_MS 2000u
 #define LINGER_BYTES (1u << 20)
@@ -81,6 +83,7 @@ struct conn {
     size_t out_at; /* bytes of out that are gone */
     size_t owed;   /* how many of them count for its share */
     size_t held;   /* bytes of the request's body that do */
+    size_t partial; /* bytes of WebSocket messages that do */
     uint32_t revents;
     uint32_t lingered;
     uid_t uid;
@@ -173,6 +176,7 @@ struct server {
     size_t descriptors;    /* that connections can have */
     size_t owed, owed_max; /* bytes of long answers that count for somebody (server_share.c) */
     size_t held, held_max; /* and of long bodies */
+    size_t partial, partial_max; /* and of messages */
     uint64_t now_ms;
     int spare_fd;
     bool draining, destroying, turn_set;
@@ -209,6 +213,8 @@ bool share_owe_stream(struct conn *conn) MUST_CHECK;      /* the same for all th
 void share_paid(struct conn *conn);                       /* they are gone */
 /* size: what the body takes now, of max at most. false: it has its share. */
 bool share_hold(struct conn *conn, size_t size, size_t max) MUST_CHECK;
+/* size: all that a WebSocket keeps of messages now. false: it has its share. */
+bool share_partial(struct conn *conn, size_t size) MUST_CHECK;
 void share_let_go(struct conn *conn);                           /* the request is answered */
 size_t share_places(const struct server *server, bool is_unix); /* the same, with those kept back for the socket */
 void share_leave(struct conn *conn);

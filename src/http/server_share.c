@@ -4,7 +4,7 @@
  * request on it has said whose it is, and of that one until it closes or another's request comes on it. So streams,
  * WebSockets and tunnels count, and clients that only stay connected do too. So do long answers and streams that wait
  * in memory for a client that does not read them, and long bodies from their first bytes until their request is
- * answered, by their bytes.
+ * answered, by their bytes. So do messages of WebSockets that are not complete or that wait for their reader.
  */
 #include "http/server_conn.h"
 
@@ -19,6 +19,7 @@ struct server_share {
     size_t n;
     size_t owed; /* bytes of answers that wait to be read */
     size_t held; /* bytes of requests' bodies */
+    size_t partial; /* bytes of messages */
     char name[64];
 };
 
@@ -28,6 +29,7 @@ void share_init(struct server *server)
 
     server->owed_max = ANSWERS_MAX;
     server->held_max = BODIES_MAX;
+    server->partial_max = MESSAGES_MAX;
     /* A quarter is kept back: for sandboxes' streams, files and the store. */
     if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur == RLIM_INFINITY)
         server->descriptors = SIZE_MAX;
@@ -120,10 +122,28 @@ void share_let_go(struct conn *conn)
     conn->held = 0;
 }
 
+bool share_partial(struct conn *conn, size_t size)
+{
+    struct server *server = conn->server;
+    struct server_share *share = conn->share;
+    size_t count = size > MESSAGE_SMALL ? size : 0;
+
+    if (!share || count == conn->partial)
+        return true;
+    if (count > conn->partial &&
+        !share_allows(share->partial, server->partial_max - server->partial, count - conn->partial))
+        return false;
+    share->partial = share->partial - conn->partial + count;
+    server->partial = server->partial - conn->partial + count;
+    conn->partial = count;
+    return true;
+}
+
 void share_leave(struct conn *conn)
 {
     share_paid(conn);
     share_let_go(conn);
+    (void)!share_partial(conn, 0);
     struct server_share *share = take_ptr(&conn->share);
 
     if (!share || --share->n > 0)

@@ -5,7 +5,8 @@
  *
  * Against hostile clients: a message is at most 1 MiB (1009) in at most FRAGMENTS_MAX frames (1009: many empty frames
  * would cost memory and time that their bytes do not show), control frames come at most CONTROL_MAX times a second
- * (1008), frames without a mask or with reserved bits end it (1002). permessage-deflate is not offered.
+ * (1008), frames without a mask or with reserved bits end it (1002). permessage-deflate is not offered. What is kept of
+ * messages counts for the organisation, from the heads of their frames on; over its share, the WebSocket ends (1013).
  *
  * wslay keeps up to 4 KiB of input of its own: after exchange_ws_pause() a few short messages may still come.
  */
@@ -21,6 +22,7 @@
 #define MESSAGE_MAX (1u << 20)
 #define FRAGMENTS_MAX 1024u
 #define CONTROL_MAX 100u
+#define TRY_AGAIN_LATER 1013u /* of IANA's registry; wslay has no name for it */
 #define KEY_LEN 24u /* 16 bytes in base64 */
 
 struct websocket {
@@ -30,6 +32,7 @@ struct websocket {
     const char *feed; /* input that wslay has not taken yet */
     size_t feed_len;
     struct buf backlog; /* the same, while paused */
+    size_t message;     /* bytes of the message that comes, by the heads of its frames */
     unsigned fragments, controls;
     uint64_t second; /* in which controls were counted */
     unsigned code;   /* not 0: it ended with this */
@@ -72,6 +75,12 @@ static void stop(struct websocket *ws, unsigned code, const char *reason)
     (void)wslay_event_queue_close(ws->wslay, (uint16_t)code, (const uint8_t *)reason, strlen(reason));
 }
 
+/* false: the organisation has its share. */
+static bool count_kept(struct websocket *ws)
+{
+    return share_partial(ws->x->conn, ws->message + ws->backlog.len);
+}
+
 static void on_frame(UNUSED struct wslay_event_context *wslay, const struct wslay_event_on_frame_recv_start_arg *arg,
                      void *ctx)
 {
@@ -88,9 +97,15 @@ static void on_frame(UNUSED struct wslay_event_context *wslay, const struct wsla
         return;
     }
     if (arg->opcode != WSLAY_CONTINUATION_FRAME)
-        ws->fragments = 0;
+        ws->message = ws->fragments = 0;
     if (++ws->fragments > FRAGMENTS_MAX)
         stop(ws, WSLAY_CODE_MESSAGE_TOO_BIG, "too many fragments");
+    /* wslay refuses longer ones itself, with its own code. */
+    if (arg->payload_length > MESSAGE_MAX || ws->message > MESSAGE_MAX)
+        return;
+    ws->message += (size_t)arg->payload_length;
+    if (!count_kept(ws))
+        stop(ws, TRY_AGAIN_LATER, "the organisation has its share of messages under way");
 }
 
 static void on_message(UNUSED struct wslay_event_context *wslay, const struct wslay_event_on_msg_recv_arg *arg,
@@ -101,6 +116,8 @@ static void on_message(UNUSED struct wslay_event_context *wslay, const struct ws
 
     if (ws->stopped || ws->closing || (!text && arg->opcode != WSLAY_BINARY_FRAME))
         return;
+    ws->message = 0;
+    (void)!count_kept(ws); /* it is less than before */
     (void)wslay_event_send(ws->wslay); /* a pong goes before the answer to what came after its ping */
     ws->events.message(ws->events.ctx, ws->x, text, arg->msg ? (const char *)arg->msg : "", arg->msg_length);
 }
@@ -152,7 +169,8 @@ static void feed(struct websocket *ws, const char *data, size_t len)
 /* What wslay did not take while paused waits for its turn. */
 static void keep_rest(struct websocket *ws)
 {
-    if (ws->feed_len > 0 && ws->code == 0 && buf_append(&ws->backlog, ws->feed, ws->feed_len) < 0)
+    if (ws->feed_len > 0 && ws->code == 0 &&
+        (buf_append(&ws->backlog, ws->feed, ws->feed_len) < 0 || !count_kept(ws)))
         ws->x->conn->broken = true;
     ws->feed_len = 0;
 }
@@ -190,6 +208,7 @@ bool websocket_step(struct exchange *x)
     if (ws->backlog.len > 0) {
         struct buf data AUTO_BUF = ws->backlog;
         ws->backlog = BUF_INIT(data.max);
+        (void)!count_kept(ws);
         feed(ws, data.data, data.len);
         keep_rest(ws);
         return true;

@@ -3,8 +3,10 @@
 clients together. (S04.)"""
 
 import base64
+import struct
 import unittest
 
+from helpers import wait_until
 from hostilekit import HostileTest
 from previewkit import WEBSOCKET_SERVER, serve
 
@@ -76,6 +78,63 @@ class Connections(HostileTest):
         self.assertEqual(self.stream(self.org("unharmed")[1])[1].status, 200)
         held[0].send("still")
         self.assertEqual(held[0].receive(), (1, b"still"))
+
+
+class Messages(HostileTest):
+    """Halves of WebSocket messages are in brigd's memory, and so is what a program does not read."""
+
+    WHY = b"the organisation has its share of messages under way"
+
+    def attach(self, key, *argv):
+        made = self.d.ask("POST", "/v1/sandboxes", {}, tcp=True, key=key)
+        self.assertEqual(made.status, 201, made)
+        sid = made.json["id"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{sid}")
+        number = self.d.ask("POST", f"/v1/sandboxes/{sid}/processes", {"argv": argv, "stdin_open": True}, tcp=True,
+                            key=key).json["number"]
+
+        def one():
+            ws = self.d.websocket(f"/v1/sandboxes/{sid}/processes/{number}/attach", tcp=True,
+                                  headers={"X-API-Key": key})
+            self.assertEqual(ws.status, 101, ws.head)
+            self.addCleanup(ws.close)
+            return ws
+        return one
+
+    def ping(self, ws):
+        """What it answers behind all that was sent: (opcode, data)."""
+        ws.send(b"there?", opcode=9)
+        while True:
+            opcode, data = ws.receive()
+            if opcode in (8, 10):
+                return opcode, data
+
+    def test_halves_of_messages_count_by_their_bytes(self):
+        one, other = self.attach(self.org("halves")[1], "cat"), self.attach(self.org("whole")[1], "cat")
+        held, rest = [], b"\x00\xff" + struct.pack(">Q", (1 << 20) - 1) + b"mask" + bytes((1 << 20) - 1)
+        while len(held) < 200:
+            ws = one()
+            ws.sock.sendall(b"\x02\x81maskx" + rest)  # neither frame is the last
+            held.append(ws)
+            opcode, data = self.ping(ws)
+            if opcode == 8:
+                break
+        self.assertEqual((opcode, data), (8, struct.pack(">H", 1013) + self.WHY))
+        self.assertEqual(len(held), 129)  # half of 256 MiB, and one more
+        ws = other()  # another organisation's messages arrive
+        ws.send(b"x" * (1 << 20))
+        self.assertEqual(self.ping(ws)[0], 10)
+        held[0].close()  # and what is given up can be had again
+        ended = one()
+        wait_until("there is room", lambda: self.whole(one))
+        ended.close()
+
+    def whole(self, one):
+        ws = one()
+        ws.send(b"x" * (1 << 20))
+        opcode, _ = self.ping(ws)
+        ws.close()
+        return opcode == 10
 
 
 class KeptOutput(HostileTest):
