@@ -10,6 +10,11 @@
  * and every request is judged: method, path, Host. The strict readers of codec/http/http.h find the end of a body on
  * both sides; a message that they refuse ends the connection. The connection also ends after a denied request, because
  * its body would have to be skipped.
+ *
+ * A chunked body is passed on in chunks of our own, of at most one read each, without extensions and trailers. A server
+ * that reads sizes, extensions or trailers in another way than we do (a size of 33 bits as one of 32, say) would find
+ * another end of the body, and take what comes after it for a request that nobody has judged. The same holds for
+ * responses: through the proxy, one connection of a client may have answers of several servers.
  */
 #include "base/mem.h"
 #include "base/str.h"
@@ -106,16 +111,53 @@ static ssize_t body_length(struct http_body_reader *body, bool *done, const char
     return (ssize_t)at;
 }
 
+#define CHUNK_GROWTH 6u /* a single byte becomes "1\r\nX\r\n" */
+
+static int put_chunk(struct buf *out, const char *data, size_t len)
+{
+    int r = http_put_chunk_head(out, len);
+
+    if (r == 0)
+        r = buf_append(out, data, len);
+    return r == 0 ? buf_append(out, "\r\n", 2) : r;
+}
+
+/* The same as body_length() for a chunked body, which goes to out in chunks of our own. */
+static ssize_t frame_body(struct http_body_reader *body, bool *done, const char *data, size_t len, struct buf *out)
+{
+    size_t at = 0;
+    int r = 0;
+
+    while (at < len && !*done && r == 0) {
+        const char *piece;
+        size_t n;
+        int took = http_body_take(body, data + at, len - at, &piece, &n, done);
+        if (took < 0)
+            return -1;
+        at += (size_t)took;
+        r = n > 0 ? put_chunk(out, piece, n) : 0;
+        if (r == 0 && *done)
+            r = buf_append_str(out, "0\r\n\r\n");
+        if (took == 0)
+            break;
+    }
+    return r < 0 ? -1 : (ssize_t)at;
+}
+
 /* Body bytes on to the server; returns how many belong to this request, or -1 when it was ended. */
 static ssize_t forward_body(struct conn *conn, const char *data, size_t len)
 {
-    ssize_t at = body_length(&conn->plain->up, &conn->plain->up_done, data, len);
+    struct plain *plain = conn->plain;
+    AUTO_BUF struct buf out = BUF_INIT(CHUNK_GROWTH * len + 64);
+    const bool chunked = plain->up.kind == HTTP_BODY_CHUNKED;
+    ssize_t at = chunked ? frame_body(&plain->up, &plain->up_done, data, len, &out)
+                         : body_length(&plain->up, &plain->up_done, data, len);
 
     if (at < 0) {
         conn_reset(conn, "the request's body is malformed");
         return -1;
     }
-    if (side_put(conn, &conn->server, data, (size_t)at) < 0) {
+    if (side_put(conn, &conn->server, chunked ? out.data : data, chunked ? out.len : (size_t)at) < 0) {
         conn_fail(conn, "it closed the connection");
         return -1;
     }
@@ -313,25 +355,37 @@ void plain_client(struct conn *conn, const char *data, size_t len)
 
 /* ---- the response --------------------------------------------------------------------------------------- */
 
-/* How many of these bytes belong to the response's body; -1 when it was ended. */
-static ssize_t measure_body(struct conn *conn, const char *data, size_t len)
+static void to_client(struct conn *conn, const char *data, size_t len)
 {
-    ssize_t at = body_length(&conn->plain->down, &conn->plain->down_done, data, len);
+    if (side_put(conn, &conn->client, data, len) < 0)
+        conn_reset(conn, "the client has gone");
+}
 
+/* To the client: a head (or nothing), and what of the bytes after it belongs to the response's body. How many bytes
+ * those were; -1 when it was ended. */
+static ssize_t to_client_with_body(struct conn *conn, const char *data, size_t head, size_t len)
+{
+    struct plain *plain = conn->plain;
+    AUTO_BUF struct buf out = BUF_INIT(head + CHUNK_GROWTH * len + 64);
+    const bool chunked = plain->replied && plain->down.kind == HTTP_BODY_CHUNKED;
+    ssize_t at = 0;
+
+    if (chunked)
+        at = buf_append(&out, data, head) < 0 ? -1 : frame_body(&plain->down, &plain->down_done, data + head, len, &out);
+    else if (plain->replied)
+        at = body_length(&plain->down, &plain->down_done, data + head, len);
     if (at < 0) {
         conn_reset(conn, "the response's body is malformed");
         return -1;
     }
     /* Bytes that answer nothing: nothing after them could be told from them. */
-    if ((size_t)at < len)
-        conn->plain->last = true;
-    return at;
-}
-
-static void to_client(struct conn *conn, const char *data, size_t len)
-{
-    if (side_put(conn, &conn->client, data, len) < 0)
-        conn_reset(conn, "the client has gone");
+    if (plain->replied && (size_t)at < len)
+        plain->last = true;
+    if (chunked)
+        to_client(conn, out.data, out.len);
+    else
+        to_client(conn, data, head + (size_t)at);
+    return conn->stage == CONN_PLAIN ? at : -1;
 }
 
 /* One head, of an interim response or the final one. > 0: what it took; 0: more is needed; -1: ended. */
@@ -375,12 +429,8 @@ static bool reply_heads(struct conn *conn)
         int took = response_head(conn);
         if (took <= 0)
             return false;
-        ssize_t body =
-            plain->replied ? measure_body(conn, plain->reply.data + took, plain->reply.len - (size_t)took) : 0;
+        ssize_t body = to_client_with_body(conn, plain->reply.data, (size_t)took, plain->reply.len - (size_t)took);
         if (body < 0)
-            return false;
-        to_client(conn, plain->reply.data, (size_t)took + (size_t)body);
-        if (conn->stage != CONN_PLAIN)
             return false;
         buf_consume(&plain->reply, (size_t)took + (size_t)body);
     }
@@ -412,9 +462,8 @@ void plain_server(struct conn *conn, const char *data, size_t len)
         data += n;
         len -= n;
     }
-    ssize_t n = len > 0 && plain->replied ? measure_body(conn, data, len) : 0;
-    if (n > 0)
-        to_client(conn, data, (size_t)n);
+    if (len > 0 && plain->replied)
+        (void)!to_client_with_body(conn, data, 0, len);
 }
 
 /* ---- ends ----------------------------------------------------------------------------------------------- */

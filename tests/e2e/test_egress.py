@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """brig-egress by itself: what a sandbox may reach by name and address, and the exact words of every refusal."""
 
+import socket
 import ssl
 import struct
+import threading
 import time
 import unittest
 
@@ -96,6 +98,50 @@ class PlainHttp(EgressTest):
         self.assertEqual(self.gate.count(self.slot)["allowed"], 3)
         sock = self.by_name("web.example")
         self.assertIn(b"403 Forbidden", self.http(sock, b"GET /v1x HTTP/1.1\r\nHost: web.example\r\n\r\n"))
+
+    def test_chunks_are_framed_anew(self):
+        """A server that reads chunks otherwise than the gate (here: sizes of 32 bits) still finds the same end."""
+        heads, raw, ended = [], [], threading.Event()
+
+        def serve(conn):
+            stream = conn.makefile("rwb")
+            while (line := stream.readline()):
+                heads.append(line.decode().split()[1])
+                while stream.readline().strip():
+                    pass
+                body = b""
+                while line.startswith(b"POST"):
+                    size = stream.readline()
+                    n = int(size.split(b";")[0] or b"0", 16) & 0xffffffff
+                    body += size + stream.read(n) + stream.readline()
+                    if n == 0:
+                        break
+                raw.append(body)
+                answer = b"2;x=y\r\nok\r\n0\r\nX-Late: 1\r\n\r\n"
+                stream.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + answer)
+                stream.flush()
+
+        def handler(conn):
+            try:
+                serve(conn)
+            finally:
+                ended.set()
+
+        self.out.serve(WEB, 8081, handler)
+        self.open({"rules": [{"action": "allow", "domain": "web.example", "ports": [8081], "paths": ["/v1/"]}]},
+                  ports=(8081,))
+        head = b"POST /v1/a HTTP/1.1\r\nHost: web.example:8081\r\nTransfer-Encoding: chunked\r\n\r\n"
+        sock = self.by_name("web.example", 8081)
+        sock.sendall(head + b"0003;a=b\r\nabc\r\n0;c\r\nX-Trailer: d\r\n\r\n")
+        data = b""
+        while data.count(b"\r\n\r\n") < 2:
+            data += sock.recv(4096)
+        self.assertEqual(raw, [b"3\r\nabc\r\n0\r\n\r\n"])
+        self.assertTrue(data.endswith(b"\r\n\r\n2\r\nok\r\n0\r\n\r\n"), data)
+        sock.sendall(head + b"100000003\r\nabc\r\n0\r\n\r\nGET /evil HTTP/1.1\r\nHost: web.example\r\n\r\n")
+        sock.shutdown(socket.SHUT_WR)
+        self.assertTrue(ended.wait(60))
+        self.assertEqual(heads, ["/v1/a", "/v1/a"])
 
     def test_pipelined_requests_are_answered_in_order_and_judged(self):
         self.open({"rules": [{"action": "allow", "domain": "web.example", "paths": ["/ok"]}]})
