@@ -128,8 +128,8 @@ static void send_on(struct request *rq, const struct entry *entry, const char *h
     if (r == 0 && host)
         r = buf_append_str(&to, host);
     size_t at = to.len;
-    if (r == 0 && !host && at == 0 && entry->path_len > 1 && entry->path[1] == '/')
-        r = buf_append_str(&to, "/."); /* "//x/y" would be the host x */
+    if (r == 0 && !host && at == 0 && entry->path_len > 1 && (entry->path[1] == '/' || entry->path[1] == '\\'))
+        r = buf_append_str(&to, "/."); /* "//x/y" would be the host x, and browsers read "\" as "/" */
     if (r == 0)
         r = buf_append(&to, entry->path, entry->path_len);
     size_t question = to.len;

@@ -371,7 +371,8 @@ static ssize_t to_client_with_body(struct conn *conn, const char *data, size_t h
     ssize_t at = 0;
 
     if (chunked)
-        at = buf_append(&out, data, head) < 0 ? -1 : frame_body(&plain->down, &plain->down_done, data + head, len, &out);
+        at =
+            buf_append(&out, data, head) < 0 ? -1 : frame_body(&plain->down, &plain->down_done, data + head, len, &out);
     else if (plain->replied)
         at = body_length(&plain->down, &plain->down_done, data + head, len);
     if (at < 0) {

@@ -42,9 +42,10 @@
 #define ANSWERS_MAX ((size_t)512 << 20) /* bytes of long answers and streams that wait for all clients */
 #define BODIES_MAX ((size_t)2 << 30)    /* bytes of long bodies of requests under way */
 #define BODY_SMALL (256u << 10)         /* the number of connections is bound enough */
-#define MESSAGES_MAX ((size_t)256 << 20) /* bytes of WebSocket messages that are not complete, or wait for their reader */
+#define MESSAGES_MAX \
+    ((size_t)256 << 20) /* bytes of WebSocket messages that are not complete, or wait for their reader */
 #define MESSAGE_SMALL (16u << 10)
-#define LAZY_MAX (16u << 10)            /* smaller pieces are sent together at the end of the round */
+#define LAZY_MAX (16u << 10) /* smaller pieces are sent together at the end of the round */
 #define LINGER_MS 2000u
 #define LINGER_BYTES (1u << 20)
 #define WHEEL_SLOTS 512u
@@ -80,9 +81,9 @@ struct conn {
     char *parked; /* input that waits without an exchange */
     size_t parked_len, parked_scanned;
     struct buf out;
-    size_t out_at; /* bytes of out that are gone */
-    size_t owed;   /* how many of them count for its share */
-    size_t held;   /* bytes of the request's body that do */
+    size_t out_at;  /* bytes of out that are gone */
+    size_t owed;    /* how many of them count for its share */
+    size_t held;    /* bytes of the request's body that do */
     size_t partial; /* bytes of WebSocket messages that do */
     uint32_t revents;
     uint32_t lingered;
@@ -173,9 +174,9 @@ struct server {
     struct buf head, text; /* for building answers */
     struct peer *peers[PEER_BUCKETS];
     struct server_share *shares[SHARE_BUCKETS];
-    size_t descriptors;    /* that connections can have */
-    size_t owed, owed_max; /* bytes of long answers that count for somebody (server_share.c) */
-    size_t held, held_max; /* and of long bodies */
+    size_t descriptors;          /* that connections can have */
+    size_t owed, owed_max;       /* bytes of long answers that count for somebody (server_share.c) */
+    size_t held, held_max;       /* and of long bodies */
     size_t partial, partial_max; /* and of messages */
     uint64_t now_ms;
     int spare_fd;

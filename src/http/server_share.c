@@ -17,8 +17,8 @@
 struct server_share {
     struct server_share *next, **prev;
     size_t n;
-    size_t owed; /* bytes of answers that wait to be read */
-    size_t held; /* bytes of requests' bodies */
+    size_t owed;    /* bytes of answers that wait to be read */
+    size_t held;    /* bytes of requests' bodies */
     size_t partial; /* bytes of messages */
     char name[64];
 };

@@ -23,7 +23,7 @@
 #define FRAGMENTS_MAX 1024u
 #define CONTROL_MAX 100u
 #define TRY_AGAIN_LATER 1013u /* of IANA's registry; wslay has no name for it */
-#define KEY_LEN 24u /* 16 bytes in base64 */
+#define KEY_LEN 24u           /* 16 bytes in base64 */
 
 struct websocket {
     struct exchange *x;
@@ -117,7 +117,7 @@ static void on_message(UNUSED struct wslay_event_context *wslay, const struct ws
     if (ws->stopped || ws->closing || (!text && arg->opcode != WSLAY_BINARY_FRAME))
         return;
     ws->message = 0;
-    (void)!count_kept(ws); /* it is less than before */
+    (void)!count_kept(ws);             /* it is less than before */
     (void)wslay_event_send(ws->wslay); /* a pong goes before the answer to what came after its ping */
     ws->events.message(ws->events.ctx, ws->x, text, arg->msg ? (const char *)arg->msg : "", arg->msg_length);
 }
@@ -169,8 +169,7 @@ static void feed(struct websocket *ws, const char *data, size_t len)
 /* What wslay did not take while paused waits for its turn. */
 static void keep_rest(struct websocket *ws)
 {
-    if (ws->feed_len > 0 && ws->code == 0 &&
-        (buf_append(&ws->backlog, ws->feed, ws->feed_len) < 0 || !count_kept(ws)))
+    if (ws->feed_len > 0 && ws->code == 0 && (buf_append(&ws->backlog, ws->feed, ws->feed_len) < 0 || !count_kept(ws)))
         ws->x->conn->broken = true;
     ws->feed_len = 0;
 }

@@ -308,7 +308,8 @@ bool dist_no_proxy(const char *list, const char *host)
             memcpy(word, at, len);
             word[len] = '\0';
             const char *name = word + strspn(word, ".");
-            if (str_eq(word, "*") || (number && gate_cidr_parse(word, &range, NULL) == 0 && gate_cidr_has(&range, &addr)) ||
+            if (str_eq(word, "*") ||
+                (number && gate_cidr_parse(word, &range, NULL) == 0 && gate_cidr_has(&range, &addr)) ||
                 (!number && *name && suffix_matches(host, name, strlen(name))))
                 return true;
         }
@@ -460,10 +461,11 @@ static int explain(const struct hop *hop, CURLcode code, struct brig_err *err)
 
     (void)!dist_url_address(hop->url, address, sizeof address);
     if (hop->private && !hop->get->server->may_private) /* who may not go there is not told what is there */
-        return err_set(err, BRIG_E_FORBIDDEN, 0,
-                       "%.100s leads to a private address, or to this host itself; only who may name such ones may pull "
-                       "from there ([gate] private_ranges)",
-                       hop->get->server->host);
+        return err_set(
+            err, BRIG_E_FORBIDDEN, 0,
+            "%.100s leads to a private address, or to this host itself; only who may name such ones may pull "
+            "from there ([gate] private_ranges)",
+            hop->get->server->host);
     if (hop->private)
         return err_set(err, BRIG_E_REFUSED, 0, "%.100s leads to %s, which is not a public address",
                        hop->get->server->host, hop->refused);

@@ -92,8 +92,7 @@ static bool owner_ok(const char *owner)
 {
     size_t len = strlen(owner);
 
-    return len < DIST_OWNER &&
-           strspn(owner, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == len;
+    return len < DIST_OWNER && strspn(owner, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == len;
 }
 
 /* The calls of an owner that wait for an answer. */

@@ -19,8 +19,8 @@
  * Redirects: at most 5, never from https to http, and an Authorization field goes to no other server than the one that
  * it is for. Plain http is spoken only with loopback addresses and the hosts of `insecure`, and there only if they do
  * not speak TLS. A server at a public address cannot send us to a private one, and a reference leads to a private one
- * only if the caller may name it. What a proxy connects to is the proxy's to judge; only addresses as numbers are judged
- * here too.
+ * only if the caller may name it. What a proxy connects to is the proxy's to judge; only addresses as numbers are
+ * judged here too.
  *
  * Error codes: BRIG_E_NOT_FOUND (no such image, or no platform), BRIG_E_FORBIDDEN (the registry refuses: log in, or the
  * login is wrong), BRIG_E_INVALID (its answer is no image, or breaks a rule), BRIG_E_TOO_LARGE, BRIG_E_LIMIT (429, or

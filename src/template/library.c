@@ -46,8 +46,7 @@ static bool words_allow(const struct library *library, const char *org, const st
 
 bool library_may_private(const struct library *library, const struct caller *caller, const struct image_ref *ref)
 {
-    return policy_may_private(caller_standing(caller), library->o.config) ||
-           words_allow(library, caller->org_id, ref);
+    return policy_may_private(caller_standing(caller), library->o.config) || words_allow(library, caller->org_id, ref);
 }
 
 int library_may(const struct library *library, const struct caller *caller, const struct image_ref *ref,
@@ -220,8 +219,9 @@ static void sweep(const struct library *library, int dir_fd, const char *owner, 
         bool ours = false;
         for (const struct library_job *job = library->jobs; job && !ours; job = job->next)
             ours = str_eq(job->upload, entry->d_name) || str_eq(job->packed, entry->d_name);
-        if (ours || !str_starts(entry->d_name, owner) || entry->d_name[0] == '.' || fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-            !S_ISREG(st.st_mode) || clock_real_ns() / (int64_t)NS_PER_SEC - st.st_mtime < keep_s)
+        if (ours || !str_starts(entry->d_name, owner) || entry->d_name[0] == '.' ||
+            fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+            clock_real_ns() / (int64_t)NS_PER_SEC - st.st_mtime < keep_s)
             continue;
         (void)unlinkat(dir_fd, entry->d_name, 0);
     }
@@ -246,8 +246,8 @@ static void on_collect(struct loop_timer *timer)
     (void)!loop_timer_set(library->o.loop, timer, clock_mono_ns() + (settled ? COLLECT_NS : SETTLE_NS), NULL);
 }
 
-int library_prune(struct library *library, const struct caller *caller, void (*done)(void *ctx, size_t layers, const struct brig_err *err),
-                  void *ctx, struct brig_err *err)
+int library_prune(struct library *library, const struct caller *caller,
+                  void (*done)(void *ctx, size_t layers, const struct brig_err *err), void *ctx, struct brig_err *err)
 {
     AUTO_FD int blobs = openat(library->blobs_fd, "sha256", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 

@@ -80,7 +80,8 @@ void library_stats(const struct library *library, struct library_stats *ret);
 void library_collect(struct library *library); /* soon, and quietly: layers that nothing needs */
 /* Removes layers that nothing needs, and what the caller's organisation (for the socket: all) downloaded and did not
  * use. */
-int library_prune(struct library *library, const struct caller *caller, void (*done)(void *ctx, size_t layers, const struct brig_err *err),
-                  void *ctx, struct brig_err *err) MUST_CHECK;
+int library_prune(struct library *library, const struct caller *caller,
+                  void (*done)(void *ctx, size_t layers, const struct brig_err *err), void *ctx,
+                  struct brig_err *err) MUST_CHECK;
 
 #endif

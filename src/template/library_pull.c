@@ -33,8 +33,8 @@ static const char *const formats[LAYER_FORMAT_MAX] = {
 static bool is_wanted(const struct library_job *mine, const char *digest)
 {
     for (const struct library_job *job = mine->library->jobs; job; job = job->next)
-        for (size_t i = 0; job != mine && job->pull && str_eq(job->caller.org_id, mine->caller.org_id) && i < job->n_layers;
-             i++)
+        for (size_t i = 0;
+             job != mine && job->pull && str_eq(job->caller.org_id, mine->caller.org_id) && i < job->n_layers; i++)
             if (str_eq(job->layers[i].digest, digest))
                 return true;
     return false;

@@ -170,10 +170,10 @@ class Hosts(ServiceTest):
         self.assertEqual(self.get("/seen", self.host, **self.cookie).headers["Content-Security-Policy"], None)
 
     def test_a_navigation_is_sent_on_with_a_ticket_that_is_good_once(self):
-        for path in ("", "/deep/page", "//evil.example/x"):
+        for path in ("", "/deep/page", "//evil.example/x", "/\\evil.example/x"):
             ticket = self.ticket(path)
             answer = self.navigate(f"{path or '/'}?x=1&brig_token={ticket}", self.host)
-            plain = "/./" + path[1:] if path.startswith("//") else path or "/"  # never "//evil.example"
+            plain = "/./" + path[1:] if path[1:2] in ("/", "\\") else path or "/"  # never "//evil.example"
             self.assertEqual((answer.status, answer.headers["Location"]), (302, plain + "?x=1"))
             self.assertEqual((answer.headers["Referrer-Policy"], answer.headers["Cache-Control"]),
                              ("no-referrer", "no-store"))

@@ -254,6 +254,15 @@ class Background(ServiceTest):
         ws.close()
         self.assertEqual(self.actors("process.signal", sid), [made["id"]])
 
+    def test_input_is_of_who_sends_it(self):
+        """To feed a shell is to run commands in it."""
+        sid = self.sandbox()
+        p = self.start(sid, "sh", stdin_open=True)
+        made = self.d.ask("POST", "/v1/keys", {"name": "other", "role": "user"}).json
+        self.assertEqual(self.d.ask("POST", f"{p}/stdin", b"true\n", key=made["key"]).status, 204)
+        self.assertEqual(self.d.ask("POST", f"{p}/stdin?eof=1", b"").status, 204)
+        self.assertEqual(self.actors("process.stdin", sid), [made["id"], f"socket:{os.getuid()}"])
+
     def test_websocket_pipes(self):
         sid = self.sandbox()
         ws = self.d.websocket(self.start(sid, "cat", stdin_open=True) + "/attach")

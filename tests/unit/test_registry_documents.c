@@ -280,9 +280,9 @@ static void where_requests_may_go(void **state)
 static void private_addresses_are_named_by_few(void **state)
 {
     (void)state;
-    static const char *const hosts[] = {"127.0.0.1",  "localhost",          "2130706433",   "0x7f000001",
-                                        "127.1",      "0177.0.0.1",         "0.0.0.0",      "[::1]",
-                                        "[::ffff:127.0.0.1]", "[::127.0.0.1]", "127.0.0.1.",   "[64:ff9b::7f00:1]"};
+    static const char *const hosts[] = {
+        "127.0.0.1", "localhost", "2130706433",         "0x7f000001",    "127.1",      "0177.0.0.1",
+        "0.0.0.0",   "[::1]",     "[::ffff:127.0.0.1]", "[::127.0.0.1]", "127.0.0.1.", "[64:ff9b::7f00:1]"};
     struct image image;
     struct rig rig;
     struct rig_result result;
@@ -556,14 +556,18 @@ static void failures_that_are_over_soon(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_image_arrives),      cmocka_unit_test(another_platform),
-        cmocka_unit_test(lies_are_refused),      cmocka_unit_test(redirects),
-        cmocka_unit_test(where_requests_may_go), cmocka_unit_test(mirrors_in_order),
+        cmocka_unit_test(an_image_arrives),
+        cmocka_unit_test(another_platform),
+        cmocka_unit_test(lies_are_refused),
+        cmocka_unit_test(redirects),
+        cmocka_unit_test(where_requests_may_go),
+        cmocka_unit_test(mirrors_in_order),
         cmocka_unit_test(private_addresses_are_named_by_few),
         cmocka_unit_test(no_proxy_lists),
         cmocka_unit_test(a_proxy_hides_no_address),
         cmocka_unit_test(a_slow_place_holds_up_its_owner_only),
-        cmocka_unit_test(through_a_proxy),       cmocka_unit_test(failures_that_are_over_soon),
+        cmocka_unit_test(through_a_proxy),
+        cmocka_unit_test(failures_that_are_over_soon),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -245,7 +245,8 @@ static void a_login_is_checked(void **state)
     rig_init(&rig);
     rig_open(&rig);
     for (unsigned i = 0; i < 2; i++) {
-        const struct dist_ask ask = {.reach_private = true, .login = rig_login, .login_ctx = (void *)(i ? wrong : right)};
+        const struct dist_ask ask = {
+            .reach_private = true, .login = rig_login, .login_ctx = (void *)(i ? wrong : right)};
         struct rig_result result = {.inside = true};
         assert_int_equal(dist_check(rig.dist, server->host, &ask, rig_on_done, &result, &result.call, &err), 0);
         result.inside = false;

@@ -294,8 +294,10 @@ void route_process_stdin(struct request *rq)
 {
     struct brig_err err;
     bool eof = false;
+    char process[32];
 
-    if (!request_query_bool(rq, "eof", &eof))
+    if (!request_query_bool(rq, "eof", &eof) ||
+        str_format(process, sizeof process, "process %u", process_number(rq->process)) < 0)
         return;
     struct feeding *feeding = request_alloc(rq, sizeof *feeding);
     if (!feeding)
@@ -310,6 +312,7 @@ void route_process_stdin(struct request *rq)
     }
     rq->state = feeding;
     rq->left = feed_left;
+    request_audit(rq, "process.stdin", sbox_id(rq->sbox), "ok", process);
     if (exchange_read(rq->x, &body, &err) < 0)
         feed_finish(feeding, &err);
 }

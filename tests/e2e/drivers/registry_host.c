@@ -112,7 +112,8 @@ static int run(struct host *host, const struct config *config, char **argv, stru
         r = loop_create(&host->loop, err);
     if (r == 0)
         r = dist_open(config, host->loop, blobs, &host->dist, err);
-    host->ask = (struct dist_ask){.ref = &ref, .reach_private = true, .login = host->login ? login : NULL, .login_ctx = host->login};
+    host->ask = (struct dist_ask){
+        .ref = &ref, .reach_private = true, .login = host->login ? login : NULL, .login_ctx = host->login};
     if (r == 0)
         r = dist_manifest(host->dist, &host->ask, &platform, on_image, host, &call, err);
     if (r == 0)
