@@ -8,14 +8,33 @@
  *       unpacks one layer over the merged view of the layers below it. Without --format the first bytes say how it is
  *       compressed; with it they must agree. --one-id: owners are not set (there is only one id).
  *   brig-layer diff UPPER        writes the raw upper directory of an overlay as a layer: a tar with `.wh.` names.
- *   brig-layer pack TREE         writes a plain tree as a tar.
- *   brig-layer index [--offset N] [--size N] [--max-files N] BLOB
+ *   brig-layer pack [--only PATTERN]... TREE
+ *       writes a plain tree as a tar. With --only: what COPY --from needs to find the sources PATTERN in the archive as
+ *       in TREE: these with all below them, the directories above them, and the symbolic links on the way. A path
+ *       without wildcards that is not there is refused; a pattern may match nothing.
+ *   brig-layer index [--offset N] [--size N] [--max-files N] [--hash] BLOB
  *       lists the members of a plain tar, one JSON object per line:
  *       {"name":"manifest.json","type":"file","offset":N,"size":N} and for links "link". `offset` is where the content
  *       begins, counted from the beginning of BLOB, as unpack takes it. A compressed archive is refused: make it plain
- *       first.
+ *       first. --hash reads the contents too; each line then also has "mode", "uid", "gid", "mtime" (seconds), for
+ *       files "sha256" (64 digits: of the content, and for one with holes of their map and the data) and, if there are
+ *       extended attributes, "xattrs" (64 digits). With --hash an archive without members is one with no lines.
  *   brig-layer plain [--offset N] [--size N] [--max-bytes N] [--max-ratio N] [--format FORMAT] BLOB
  *       writes what BLOB unpacks to.
+ *   brig-layer copy [--chown USER[:GROUP]] [--keep-owner] [--chmod MODE] [--exclude PATTERN]... [--parents]
+ *                   [--max-files N] BLOB VIEW DEST SRC...
+ *       writes the layer that COPY of a Dockerfile makes. BLOB is a plain tar (a build's context, or what `pack --only`
+ *       wrote of another stage), VIEW the merged view of the layers below, DEST an absolute path in it, with its `/` at
+ *       the end if it is written with one. Files belong to 0:0, with --keep-owner (for sources in a stage or image: as
+ *       BuildKit) to whom they belong in BLOB, with --chown to USER, whose name is looked up in VIEW. Directories that
+ *       are made for DEST are 0755 and belong to 0:0 or USER. --chmod: octal. A pattern of --exclude is compared with
+ *       the path below the source. A source without wildcards that is not there is refused, and so are patterns that
+ *       all match nothing.
+ *   brig-layer mkdir [--chown USER[:GROUP]] [--mtime SECONDS] VIEW PATH
+ *       writes the layer that WORKDIR makes: the directories of PATH that VIEW has not. Without --mtime they are of
+ * now.
+ *
+ * What copy and mkdir write is 1,024 bytes of zeroes if there is nothing to be made: then no layer is needed.
  *
  * BLOB is a regular file, or `-` for the standard input (with neither --offset nor --size; `index` needs a file).
  *
@@ -35,6 +54,7 @@
 #include <brig.h>
 
 #include "base/base.h"
+#include "base/buf.h"
 #include "codec/tar/tar.h"
 
 #define LAYER_BYTES_MAX (UINT64_C(64) << 30)   /* the default of --max-bytes, */
@@ -51,13 +71,22 @@ struct layer_options {
     uint64_t max_bytes, max_files, max_ratio;
     const char *format;  /* or NULL */
     const char *diff_id; /* 64 hexadecimal digits, or NULL */
-    bool one_id;
+    bool one_id, hash, keep_owner, parents;
+    const char *dest, *chown; /* chown: or NULL */
+    int chmod;                /* or -1 */
+    int64_t mtime;            /* or -1 */
+    const char **list;        /* --exclude, --only */
+    size_t n_list, n_sources;
+    const char *const *sources;
 };
 
 int layer_unpack(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 int layer_index(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 int layer_plain(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
-int layer_diff(const char *upper, bool whiteouts, struct brig_err *err) MUST_CHECK;
+int layer_diff(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
+int layer_pack(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
+int layer_copy(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
+int layer_mkdir(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 
 /*
  * Fails with "NAME: RULE". A name may be as long as a path and hold any byte, so it is escaped, and cut before the rule
@@ -66,6 +95,12 @@ int layer_diff(const char *upper, bool whiteouts, struct brig_err *err) MUST_CHE
 int layer_fail(struct brig_err *err, const char *name, int errnum, const char *format, ...) PRINTF_LIKE(4, 5);
 /* What a tar_parse() that failed with `r` means, `at` bytes into the archive. */
 int layer_fail_tar(struct brig_err *err, const struct tar_parser *parser, int r, uint64_t at);
+
+struct layer_own;
+
+#define LAYER_HEX 65u
+struct SHA256state_st;
+void layer_hex(struct SHA256state_st *hash, char out[LAYER_HEX]); /* It ends the hash. */
 
 /* ---- layer_stream.c: the bytes of a blob, unpacked by a thread of its own -------------------------------- */
 
@@ -76,6 +111,112 @@ int stream_next(struct layer_stream *stream, const uint8_t **ret, size_t *ret_le
 uint64_t stream_at(const struct layer_stream *stream); /* the bytes of the blob that were used */
 const char *stream_format(const struct layer_stream *stream);
 void stream_close(struct layer_stream *stream); /* takes NULL */
+
+/* ---- layer_out.c: the archive on the standard output ------------------------------------------------------- */
+
+struct layer_out {
+    size_t len;
+    uint8_t data[256u << 10];
+    uint8_t head[TAR_EXTRA_MAX];
+};
+
+int out_put(struct layer_out *out, const void *data, size_t len, struct brig_err *err) MUST_CHECK; /* NULL: zeroes */
+int out_head(struct layer_out *out, const struct tar_member *member, const struct tar_extra *extra,
+             struct brig_err *err) MUST_CHECK;
+/* Bytes of a file; `name` is for the message. */
+int out_range(struct layer_out *out, int fd, uint64_t at, uint64_t left, const char *name,
+              struct brig_err *err) MUST_CHECK;
+int out_end(struct layer_out *out, struct brig_err *err) MUST_CHECK;
+
+/* ---- layer_diff.c: the names of a directory, in their order -------------------------------------------------- */
+
+struct names {
+    char *text;
+    char **list;
+    size_t n, len, cap;
+};
+int names_read(int fd, struct names *names) MUST_CHECK; /* It closes the descriptor. 0 or a negative errno. */
+void names_done(struct names *names);
+
+/* ---- layer_only.c: which paths pack --only writes ------------------------------------------------------------ */
+
+/* A path that is wanted is in `own`; one that is wanted with all below it also with a slash behind. */
+int only_init(struct layer_own *own, int root, const struct layer_options *options, struct brig_err *err) MUST_CHECK;
+/*
+ * Cuts a source into directories without wildcards (`fixed`, without backslashes) and a pattern below them, which is ""
+ * if the source has no wildcards. `clean` holds the pattern.
+ */
+int pattern_split(const char *source, char fixed[TAR_NAME_MAX + 1], const char **ret_pattern,
+                  char clean[TAR_NAME_MAX + 1], struct brig_err *err) MUST_CHECK;
+
+/* ---- layer_view.c: a tree of the image ---------------------------------------------------------------------- */
+
+enum view_kind { VIEW_MISSING, VIEW_DIR, VIEW_LINK, VIEW_OTHER };
+
+struct view {
+    int root;
+    /* It gets each symbolic link on the way, by its path without links, and returns 0 or -errno; or NULL. */
+    int (*passed)(void *ctx, const char *path);
+    void *ctx;
+};
+
+struct view_path {
+    enum view_kind kind; /* never VIEW_LINK */
+    size_t len;
+    char path[TAR_NAME_MAX + 1]; /* without links; the root is "" */
+};
+
+/* Where a path leads. Links are followed inside the root, the last one too; names that are missing stay as they are. */
+int view_resolve(const struct view *view, const char *path, struct view_path *ret, struct brig_err *err) MUST_CHECK;
+/* What is at a path; it follows nothing. */
+int view_look(int root, const char *path, enum view_kind *ret, struct brig_err *err) MUST_CHECK;
+/* USER[:GROUP], by number or by the image's passwd and group. A number alone is the group as well. */
+int view_owner(int root, const char *text, uint32_t *ret_uid, uint32_t *ret_gid, struct brig_err *err) MUST_CHECK;
+
+/* ---- layer_blob.c: a plain tar as a tree --------------------------------------------------------------------- */
+
+struct blob_node {
+    uint32_t parent, name; /* name: where it is in layer_blob.text */
+    uint32_t link;         /* The target of a link, as well. */
+    uint32_t target;       /* Itself, or for a hard link the file. */
+    uint32_t first, count; /* A directory's children in layer_blob.order. */
+    uint32_t uid, gid;
+    uint16_t name_len, mode;
+    uint8_t kind;
+    bool has_children;
+    uint32_t mtime_ns;
+    int64_t mtime;
+    uint64_t size, head, content; /* head, content: where its headers and its content begin */
+};
+
+struct layer_blob {
+    const struct layer_options *options;
+    int fd;
+    uint64_t at, end, head, members, seed;
+    struct blob_node *nodes;
+    uint32_t n, cap;
+    uint32_t *table, *order;
+    size_t slots;
+    struct buf text;
+    struct tar_parser parser;
+    struct tar_extra extra;
+    uint8_t data[64u << 10];
+};
+
+int blob_open(const struct layer_options *options, struct layer_blob **ret, struct brig_err *err) MUST_CHECK;
+void blob_close(struct layer_blob *blob); /* takes NULL */
+static inline const char *blob_name(const struct layer_blob *blob, const struct blob_node *node)
+{
+    return blob->text.data + node->name;
+}
+/* The node of a name in a directory, or 0. */
+uint32_t blob_child(struct layer_blob *blob, uint32_t parent, const char *name, size_t len);
+/* Where a path leads; links are followed inside the archive. *ret_found is false if there is nothing. */
+int blob_find(struct layer_blob *blob, const char *path, uint32_t *ret, bool *ret_found,
+              struct brig_err *err) MUST_CHECK;
+int blob_path(const struct layer_blob *blob, uint32_t node, char out[TAR_NAME_MAX + 1]) MUST_CHECK;
+/* Reads attributes and holes of a member into blob->extra; blob->parser.member.sparse says whether it has holes. */
+int blob_extra(struct layer_blob *blob, uint32_t node, struct brig_err *err) MUST_CHECK;
 
 /* ---- layer_own.c: which paths this layer has made, and the times of its directories ----------------------- */
 

@@ -23,7 +23,6 @@
 #include "base/str.h"
 #include "layer/layer.h"
 
-#define OUT_SIZE (256u << 10)
 #define NAMES_MAX ((size_t)1 << 30)
 
 struct link { /* a file with several names */
@@ -33,60 +32,20 @@ struct link { /* a file with several names */
 
 struct diff {
     bool whiteouts;
+    bool whole;                  /* Everything in this directory is written; */
+    struct layer_own only;       /* else only these paths, and all below those that are here with a slash behind. */
     char path[TAR_NAME_MAX + 1]; /* The member's path. */
     size_t path_len;
     unsigned depth;
     struct link *links; /* a table with empty slots where name is NULL */
     size_t n_links, slots;
-    size_t out_len;
-    uint8_t out[OUT_SIZE];
     struct tar_extra extra;
-    uint8_t head[TAR_EXTRA_MAX];
+    struct layer_out out;
 };
-
-struct names { /* the names of a directory, sorted */
-    char *text;
-    char **list;
-    size_t n, len, cap;
-};
-
-/* ---- output ----------------------------------------------------------------------------------------------- */
-
-static int flush(struct diff *diff, struct brig_err *err)
-{
-    int r = fd_write_all(STDOUT_FILENO, diff->out, diff->out_len);
-
-    diff->out_len = 0;
-    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "the standard output") : 0;
-}
-
-static int put(struct diff *diff, const void *data, size_t len, struct brig_err *err)
-{
-    const uint8_t *from = data;
-
-    while (len > 0) {
-        size_t room = OUT_SIZE - diff->out_len, n = len < room ? len : room;
-        int r;
-
-        if (from) {
-            memcpy(diff->out + diff->out_len, from, n);
-            from += n;
-        } else {
-            memset(diff->out + diff->out_len, 0, n);
-        }
-        diff->out_len += n;
-        len -= n;
-        if (diff->out_len == OUT_SIZE && (r = flush(diff, err)) < 0)
-            return r;
-    }
-    return 0;
-}
 
 static int put_head(struct diff *diff, const struct tar_member *member, struct brig_err *err)
 {
-    int len = tar_put_extra(diff->head, sizeof(diff->head), member, &diff->extra);
-
-    return len < 0 ? layer_fail(err, diff->path, -len, "its header") : put(diff, diff->head, (size_t)len, err);
+    return out_head(&diff->out, member, &diff->extra, err);
 }
 
 /* ---- hard links ------------------------------------------------------------------------------------------- */
@@ -198,26 +157,6 @@ static int find_pieces(struct diff *diff, int fd, off_t size, struct brig_err *e
     return 0;
 }
 
-static int put_range(struct diff *diff, int fd, uint64_t at, uint64_t left, struct brig_err *err)
-{
-    while (left > 0) {
-        size_t room = OUT_SIZE - diff->out_len;
-        ssize_t n = pread(fd, diff->out + diff->out_len, left < room ? (size_t)left : room, (off_t)at);
-        int r;
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return layer_fail(err, diff->path, n < 0 ? errno : 0, "it changed while it was read");
-        diff->out_len += (size_t)n;
-        at += (uint64_t)n;
-        left -= (uint64_t)n;
-        if (diff->out_len == OUT_SIZE && (r = flush(diff, err)) < 0)
-            return r;
-    }
-    return 0;
-}
-
 static int put_content(struct diff *diff, int fd, const struct tar_member *member, struct brig_err *err)
 {
     const struct tar_piece whole = {0, member->size}, *pieces = member->sparse ? diff->extra.pieces : &whole;
@@ -225,12 +164,12 @@ static int put_content(struct diff *diff, int fd, const struct tar_member *membe
     uint64_t sum = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        int r = put_range(diff, fd, pieces[i].at, pieces[i].size, err);
+        int r = out_range(&diff->out, fd, pieces[i].at, pieces[i].size, diff->path, err);
         if (r < 0)
             return r;
         sum += pieces[i].size;
     }
-    return put(diff, NULL, tar_padding(sum), err);
+    return out_put(&diff->out, NULL, tar_padding(sum), err);
 }
 
 static int put_file(struct diff *diff, int dir, const char *name, struct brig_err *err)
@@ -317,6 +256,28 @@ static bool is_whiteout(const struct diff *diff, int dir, const char *name, cons
 
 static int walk(struct diff *diff, int fd, struct brig_err *err);
 
+static bool is_wanted(const struct diff *diff)
+{
+    return diff->whole || own_has(&diff->only, diff->path, diff->path_len);
+}
+
+/* Goes through a directory, and closes it. */
+static int enter(struct diff *diff, int fd, struct brig_err *err)
+{
+    char slash[TAR_NAME_MAX + 2];
+    bool whole = diff->whole;
+    int r;
+
+    memcpy(slash, diff->path, diff->path_len);
+    slash[diff->path_len] = '/';
+    diff->whole = whole || own_has(&diff->only, slash, diff->path_len + 1);
+    diff->depth++;
+    r = walk(diff, fd, err);
+    diff->depth--;
+    diff->whole = whole;
+    return r;
+}
+
 static int put_directory(struct diff *diff, int dir, const char *name, struct brig_err *err)
 {
     const struct open_how how = {
@@ -348,10 +309,8 @@ static int put_directory(struct diff *diff, int dir, const char *name, struct br
         r = put_whiteout(diff, ".wh..opq", err);
         diff->path[len] = '\0';
     }
-    diff->depth++;
     if (r == 0)
-        r = walk(diff, take_fd(&fd), err);
-    diff->depth--;
+        r = enter(diff, take_fd(&fd), err);
     return r;
 }
 
@@ -383,14 +342,14 @@ static int put_entry(struct diff *diff, int dir, const char *name, struct brig_e
     return S_ISLNK(st.st_mode) ? put_symlink(diff, dir, name, &st, err) : put_other(diff, &st, err);
 }
 
-static void names_done(struct names *names)
+void names_done(struct names *names)
 {
     mem_free(names->text);
     mem_free(names->list);
 }
 
 /* All names of a directory in one block of memory, and pointers into it in their order. It closes the descriptor. */
-static int read_names(int fd, struct names *names)
+int names_read(int fd, struct names *names)
 {
     DIR *list = fdopendir(fd);
     int r = 0;
@@ -441,7 +400,7 @@ static int walk(struct diff *diff, int fd, struct brig_err *err)
     AUTO_FD int dir = fd;
     size_t len = diff->path_len, start = len + (len > 0);
     int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC),
-        r = again < 0 ? -errno : read_names(again, &names);
+        r = again < 0 ? -errno : names_read(again, &names);
 
     if (r < 0)
         return layer_fail(err, diff->path, -r, "it cannot be read");
@@ -454,30 +413,46 @@ static int walk(struct diff *diff, int fd, struct brig_err *err)
             diff->path[len] = '/';
         memcpy(diff->path + start, names.list[i], name_len + 1);
         diff->path_len = start + name_len;
-        r = put_entry(diff, dir, names.list[i], err);
+        r = is_wanted(diff) ? put_entry(diff, dir, names.list[i], err) : 0;
     }
     diff->path[len] = '\0';
     diff->path_len = len;
     return r;
 }
 
-int layer_diff(const char *upper, bool whiteouts, struct brig_err *err)
+static int write_tree(const struct layer_options *options, bool whiteouts, struct brig_err *err)
 {
     struct diff *diff = mem_zalloc(sizeof(*diff));
-    int fd, r;
+    int fd, r = 0;
 
     if (!diff)
         return err_nomem(err);
     diff->whiteouts = whiteouts;
-    fd = open(upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    r = fd < 0 ? err_host(err, "%s", upper) : walk(diff, fd, err);
+    diff->whole = options->n_list == 0;
+    fd = open(options->blob, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        r = err_host(err, "%s", options->blob);
+    else if (!diff->whole)
+        r = only_init(&diff->only, fd, options, err);
     if (r == 0)
-        r = put(diff, NULL, (size_t)2 * TAR_BLOCK, err);
+        r = enter(diff, take_fd(&fd), err);
     if (r == 0)
-        r = flush(diff, err);
+        r = out_end(&diff->out, err);
+    base_close_fd(&fd);
     for (size_t i = 0; i < diff->slots; i++)
         mem_free(diff->links[i].name);
     mem_free(diff->links);
+    own_done(&diff->only);
     mem_free(diff);
     return r;
+}
+
+int layer_diff(const struct layer_options *options, struct brig_err *err)
+{
+    return write_tree(options, true, err);
+}
+
+int layer_pack(const struct layer_options *options, struct brig_err *err)
+{
+    return write_tree(options, false, err);
 }

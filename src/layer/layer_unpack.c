@@ -432,18 +432,11 @@ static int tell_result(const struct unpack *unpack, const struct layer_stream *s
 }
 
 /* The archive is whole, and it is the one that was meant. One that only lacks its end is vouched for by its hash. */
-static int check_end(struct unpack *unpack, char hex[2 * SHA256_DIGEST_LENGTH + 1], struct brig_err *err)
+static int check_end(struct unpack *unpack, char hex[LAYER_HEX], struct brig_err *err)
 {
-    static const char digits[] = "0123456789abcdef";
-    uint8_t sum[SHA256_DIGEST_LENGTH];
     int r = tar_parse_end(&unpack->parser);
 
-    SHA256_Final(sum, &unpack->hash);
-    for (size_t i = 0; i < sizeof(sum); i++) {
-        hex[2 * i] = digits[sum[i] >> 4];
-        hex[2 * i + 1] = digits[sum[i] & 15];
-    }
-    hex[2 * sizeof(sum)] = '\0';
+    layer_hex(&unpack->hash, hex);
     if (r < 0 && !(r == -ENODATA && unpack->options->diff_id))
         return layer_fail_tar(err, &unpack->parser, r, unpack->used);
     if (unpack->options->diff_id && !str_eq(unpack->options->diff_id, hex))
@@ -454,7 +447,7 @@ static int check_end(struct unpack *unpack, char hex[2 * SHA256_DIGEST_LENGTH + 
 
 static int unpack_all(struct unpack *unpack, struct layer_stream *stream, struct brig_err *err)
 {
-    char hex[2 * SHA256_DIGEST_LENGTH + 1];
+    char hex[LAYER_HEX];
     const uint8_t *data;
     size_t len;
     int r;

@@ -265,9 +265,10 @@ class Index(LayerTest):
 
 class Words(LayerTest):
     def test_command_lines(self):
-        usage = "usage: brig-layer unpack|diff|pack|index|plain [OPTION VALUE]... PATH..."
+        usage = "usage: brig-layer unpack|diff|pack|index|plain|copy|mkdir [OPTION VALUE]... PATH..."
         for words, line in (
                 ([], usage), (["x"], usage), (["unpack", "a"], usage), (["diff", "a", "b"], usage),
+                (["copy", "a", "b", "/c"], usage), (["mkdir", "a"], usage),
                 (["unpack", "--x", "a", "b"], "brig-layer unpack has no option --x"),
                 (["diff", "--size", "1", "a"], "brig-layer diff has no option --size"),
                 (["unpack", "--", "a", "b"], "brig-layer unpack has no option --"),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A layer as a registry sends it, unpacked into a directory. Whatever it says, nothing beside that directory changes,
- * what is made there can be removed again, and what brig-layer writes of the tree it unpacks in its turn.
+ * what is made there can be removed again, and what brig-layer writes of the tree it unpacks in its turn; what `copy`
+ * takes of it as well.
  */
 #include "fuzz.h"
 
@@ -88,12 +89,56 @@ static void mend(uint8_t *block)
     block[155] = ' ';
 }
 
+/* What was written becomes the blob. */
+static off_t take_out(void)
+{
+    uint8_t block[TAR_BLOCK];
+    off_t end = lseek(STDOUT_FILENO, 0, SEEK_CUR);
+
+    FUZZ_CHECK(ftruncate(blob_fd, 0) == 0);
+    for (off_t at = 0; at < end; at += (off_t)sizeof(block))
+        FUZZ_CHECK(pread(out_fd, block, sizeof(block), at) == (ssize_t)sizeof(block) &&
+                   pwrite(blob_fd, block, sizeof(block), at) == (ssize_t)sizeof(block));
+    return end;
+}
+
+/* COPY of the blob over the tree. */
+static void copy(const char *tree, const char *dest, bool parents)
+{
+    static const char *const sources[] = {".", "*/[a-m]*"};
+    const char *list[] = {"b*", "!b/c"};
+    const struct layer_options options = {.blob = blob,
+                                          .directory = tree,
+                                          .dest = dest,
+                                          .max_files = 48,
+                                          .chmod = -1,
+                                          .keep_owner = true,
+                                          .parents = parents,
+                                          .list = list,
+                                          .n_list = 2,
+                                          .sources = sources,
+                                          .n_sources = 2};
+    struct brig_err err = {0};
+    int r;
+
+    FUZZ_CHECK(ftruncate(out_fd, 0) == 0 && lseek(STDOUT_FILENO, 0, SEEK_SET) == 0);
+    r = layer_copy(&options, &err);
+    FUZZ_CHECK(r == 0 || err.message[0] != '\0');
+    if (r < 0)
+        return;
+    take_out();
+    fresh("again");
+    unpack(blob, "again", false);
+}
+
 static void try_all(const uint8_t *data, size_t size)
 {
     static uint8_t mended[1u << 15];
     struct brig_err err = {0};
     char tree[TOP_SIZE * 2];
+    const struct layer_options whole = {.blob = tree};
 
+    snprintf(tree, sizeof(tree), "%s/tree", top);
     fresh("tree");
     put_blob(data, size);
     unpack(blob, "tree", false);
@@ -103,17 +148,14 @@ static void try_all(const uint8_t *data, size_t size)
             mend(mended + at);
         put_blob(mended, size);
         unpack(blob, "tree", false); /* over what is there */
+        copy(tree, "/a/b/", false);
+        put_blob(mended, size);
+        copy(tree, "/", true);
     }
-    snprintf(tree, sizeof(tree), "%s/tree", top);
     FUZZ_CHECK(ftruncate(out_fd, 0) == 0 && lseek(STDOUT_FILENO, 0, SEEK_SET) == 0);
-    if (layer_diff(tree, false, &err) == 0) {
-        uint8_t block[TAR_BLOCK];
-        off_t end = lseek(STDOUT_FILENO, 0, SEEK_CUR);
+    if (layer_pack(&whole, &err) == 0) {
+        off_t end = take_out();
 
-        FUZZ_CHECK(ftruncate(blob_fd, 0) == 0);
-        for (off_t at = 0; at < end; at += (off_t)sizeof(block))
-            FUZZ_CHECK(pread(out_fd, block, sizeof(block), at) == (ssize_t)sizeof(block) &&
-                       pwrite(blob_fd, block, sizeof(block), at) == (ssize_t)sizeof(block));
         fresh("again");
         unpack(blob, "again", end <= 1 << 20);
     }
