@@ -20,9 +20,10 @@ clang_rt() {
 
 packages() {
     case $1 in
-    # what `make run` needs: the compilers, and mkfs.ext4 for the store of a sandbox
-    build) echo gcc libc6-dev meson ninja-build pkg-config libseccomp-dev python3 e2fsprogs libidn2-dev libssl-dev \
-        libsqlite3-dev libpq-dev zlib1g-dev libzstd-dev libwslay-dev libpcre2-dev libcurl4-openssl-dev python3-yaml ;;
+    # what `make run` needs: the compilers, mkfs.ext4 for the store of a sandbox, mkfs.xfs for forks of one
+    build) echo gcc libc6-dev meson ninja-build pkg-config libseccomp-dev python3 e2fsprogs xfsprogs libidn2-dev \
+        libssl-dev libsqlite3-dev libpq-dev zlib1g-dev libzstd-dev libwslay-dev libpcre2-dev libcurl4-openssl-dev \
+        python3-yaml ;;
     # unit tests, rootless tests (newuidmap), sanitizers and fuzzers, man page check, the look of C, commit in `brig
     # version`; what tests run inside sandboxes; the clients of the gate and of the broker, since nothing is skipped for
     # want of a package (a nodejs that is not Debian's brings its own npm and cannot be installed beside the package)
@@ -34,7 +35,7 @@ packages() {
         [ -x /usr/bin/npm ] || echo npm
         ;;
     # the kernel and busybox are only downloaded, by tests/vm/run.py
-    vm) echo qemu-system-x86 uidmap e2fsprogs ;;
+    vm) echo qemu-system-x86 uidmap e2fsprogs xfsprogs ;;
     # what installs other people's packages: the clients of tests/compat, and requirement sets
     compat) [ -x /usr/bin/npm ] || echo npm ;;
     lint) echo clang-format clang-tidy ;;

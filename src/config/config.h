@@ -69,6 +69,7 @@ struct config {
     uint64_t templates_max_image; /* The bytes of one image: 32 GiB. */
     uint64_t templates_max_files; /* The files of one layer: 2,000,000. */
     uint64_t templates_timeout;   /* ms for one layer: 30 min */
+    uint64_t templates_pool_max;  /* The bytes of all disks that are kept; 0: half of what is free. */
 
     /*
      * The host directories that a configuration's sandbox_dir may be in, separated by colons; "" means only the default

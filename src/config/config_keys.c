@@ -271,6 +271,9 @@ const struct config_key config_keys[] = {
      LIVE, .help = "files of one layer"},
     {"templates", "timeout", CONFIG_MS, AT(templates_timeout), .fallback = "30m", .min = 1000, .max = MAX_MS, LIVE,
      .help = "time to unpack one layer"},
+    {"templates", "pool_max", CONFIG_SIZE, AT(templates_pool_max), .fallback = "0", .min = GIB, .max = MAX_SIZE,
+     .zero = true,
+     .help = "bytes that snapshots, volumes and forkable disks may take; 0: half of what is free at the start"},
 };
 const size_t n_config_keys = ARRAY_SIZE(config_keys);
 _Static_assert(ARRAY_SIZE(config_keys) <= CONFIG_KEYS_MAX, "from[] has a place for every key");

@@ -82,9 +82,15 @@ struct spec_more {
     const char *zygote;        /* The key of its zygote. */
     const char *const *layers; /* The names of template layers, lowest first. */
     size_t n_layers;
-    const char *new_layer; /* The name of a layer that is made in it. */
-    bool raw_upper;        /* The upper of its root is shown to root inside. */
-    bool any_user;         /* Its programs may have any id of the sandbox. */
+    const char *new_layer;        /* The name of a layer that is made in it. */
+    bool raw_upper;               /* The upper of its root is shown to root inside. */
+    bool any_user;                /* Its programs may have any id of the sandbox. */
+    const char *disk, *disk_from; /* The disk of its store, and the one that it is a copy of. */
+    const struct spec_volume {
+        const char *disk, *target;
+        bool read_only;
+    } * volumes;
+    size_t n_volumes;
 };
 /*
  * The same for a long-lived sandbox, which has no program. images: this host can have image stores. The spawner looks

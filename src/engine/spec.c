@@ -203,6 +203,23 @@ static int pack_layers(const struct spec_more *more, struct wire_run *msg, struc
     return r;
 }
 
+static int pack_disks(const struct spec_more *more, struct wire_run *msg, struct buf *out)
+{
+    int r = more->disk ? put(out, more->disk) : 0;
+
+    if (r >= 0 && more->disk)
+        r = put(out, more->disk_from ? more->disk_from : "");
+    for (size_t i = 0; r >= 0 && i < more->n_volumes; i++) {
+        r = put(out, more->volumes[i].disk);
+        r = r < 0 ? r : put(out, more->volumes[i].target);
+        if (more->volumes[i].read_only)
+            msg->volumes_ro |= 1u << i;
+    }
+    msg->n_volumes = (uint32_t)more->n_volumes;
+    msg->flags |= more->disk ? WIRE_RUN_DISK : 0;
+    return r;
+}
+
 static int pack_sandbox(const struct brig_spec *spec, const struct spec_more *more, struct wire_run *msg,
                         struct buf *out)
 {
@@ -211,6 +228,7 @@ static int pack_sandbox(const struct brig_spec *spec, const struct spec_more *mo
     r = r < 0 ? r : put(out, spec->name ? spec->name : "");
     r = r < 0 ? r : put(out, spec->rootfs ? spec->rootfs : "");
     r = r < 0 ? r : pack_layers(more, msg, out);
+    r = r < 0 ? r : pack_disks(more, msg, out);
     for (size_t i = 0; r >= 0 && i < spec->n_binds; i++) {
         r = put(out, spec->binds[i].source);
         r = r < 0 ? r : put(out, spec->binds[i].target);
@@ -346,10 +364,10 @@ int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_
 }
 
 /* The spawner judges again, and last; this is so that what is wrong is said before anything is asked for. */
-static int check_store(const struct brig_spec *spec, bool images, struct brig_err *err)
+static int check_store(const struct brig_spec *spec, const struct spec_more *more, bool images, struct brig_err *err)
 {
     struct brig_limits limits = spec->limits;
-    bool image = images && limits_want_image(&limits, spec->flags & BRIG_RUN_WRITABLE_ROOT);
+    bool image = images && (limits_want_image(&limits, spec->flags & BRIG_RUN_WRITABLE_ROOT) || more->disk);
 
     limits_fill(&limits, image);
     return image ? limits_check_image(&limits, err) : limits_check_memory_store(&limits, err);
@@ -365,7 +383,9 @@ int spec_service(const struct brig_spec *spec, const struct spec_more *more, boo
     if (r == 0 && spec->rootfs && spec->rootfs[0] != '/')
         r = err_usage(err, "rootfs %s: must be absolute", spec->rootfs);
     if (r == 0)
-        r = check_store(spec, images, err);
+        r = check_store(spec, more, images, err);
+    if (r == 0 && more->n_volumes > WIRE_VOLUMES_MAX)
+        r = err_usage(err, "%zu volumes: at most %u", more->n_volumes, WIRE_VOLUMES_MAX);
     if (r == 0 && more->n_layers > LAYERS_MAX)
         r = err_usage(err, "%zu layers: at most %u", more->n_layers, LAYERS_MAX);
     if (r == 0 && zygote && (zygote[0] == '\0' || strlen(zygote) >= WIRE_ZYGOTE_KEY_MAX))

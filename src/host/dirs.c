@@ -9,10 +9,16 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/err.h"
 #include "base/str.h"
+
+#define LOCK_NAME ".lock"
+#define LOCK_TRIES 200 /* two seconds: the children of a spawner that was killed have yet to close their copies */
+#define LOCK_PAUSE_NS 10000000
 
 static const struct place {
     const char *name, *override;
@@ -214,4 +220,17 @@ void dirs_remove_content(int dir_fd, unsigned depth)
         unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
     }
     closedir(dir);
+}
+
+int dirs_lock(int dir_fd)
+{
+    struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
+    AUTO_FD int fd = openat(dir_fd, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int r = fd < 0 ? -1 : flock(fd, LOCK_EX | LOCK_NB);
+
+    for (int i = 0; r < 0 && fd >= 0 && errno == EWOULDBLOCK && i < LOCK_TRIES; i++) {
+        nanosleep(&pause, NULL);
+        r = flock(fd, LOCK_EX | LOCK_NB);
+    }
+    return r < 0 ? -1 : take_fd(&fd);
 }

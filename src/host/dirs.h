@@ -41,4 +41,10 @@ int dirs_look(enum brig_dir which, int *ret_fd, struct brig_err *err) MUST_CHECK
  */
 void dirs_remove_content(int dir_fd, unsigned depth);
 
+/*
+ * Takes the lock of a directory that one process at a time works in. A holder that was killed has two seconds to let
+ * go. Returns a descriptor that holds it, or -1 with errno (EWOULDBLOCK: another process has it).
+ */
+int dirs_lock(int dir_fd) MUST_CHECK;
+
 #endif

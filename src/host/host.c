@@ -170,6 +170,26 @@ static void open_layers(struct host *host, const char *helper_dir)
         layers_open(&host->layers, path, helper_dir);
 }
 
+/* Disks that can be kept and copied are for `brig serve` too. They need loop devices and idmapped mounts. */
+static void open_disks(struct host *host)
+{
+    const char *path = getenv("BRIG_DISKS_DIR"), *max = getenv("BRIG_DISKS_MAX");
+    uint64_t bytes = 0;
+
+    if (!path)
+        return;
+    if (max && parse_fields(max, &bytes, 1) != 1)
+        str_cut(host->disks.why, sizeof host->disks.why, "BRIG_DISKS_MAX is not a number");
+    else if (!host->privileged)
+        str_cut(host->disks.why, sizeof host->disks.why,
+                "only root can have disks that are kept: a plain user can neither use loop devices nor map ids");
+    else if (!image_possible(host))
+        str_cut(host->disks.why, sizeof host->disks.why,
+                "they need loop devices and mkfs.ext4 (see image_store of `brig doctor`)");
+    else
+        disks_open(&host->disks, path, bytes);
+}
+
 /* Not every file system can be mounted with other ids; then nothing of the store can be used. */
 static void probe_layers(struct host *host)
 {
@@ -227,6 +247,7 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
     if (!host->privileged && (r = host_enter_user_ns(host, err)) < 0)
         return r;
     open_layers(host, helper_dir);
+    open_disks(host);
     netns_start(netns); /* not before the cgroups are settled: a cgroup must hold nobody else when we leave it */
     if ((r = ids_init(&host->ids, host->ids_kind, &host->ids_fd, host->ids_scope, host->sub_ids, err)) < 0)
         return r;
@@ -255,6 +276,7 @@ void host_done(struct host *host)
 
     cg_host_done(&host->cg);
     layers_done(&host->layers);
+    disks_done(&host->disks);
     base_close_fd(&host->owner.lock_fd);
     ids_done(&host->ids);
     base_close_fd(&host->ids_fd);

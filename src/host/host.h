@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "host/cgroup.h"
+#include "host/disks.h"
 #include "host/ids.h"
 #include "host/layers.h"
 #include "host/netns.h"
@@ -47,7 +48,8 @@ struct host {
     int init_fd;
     bool init_is_file;
     struct zygote_files zygote;
-    struct layer_store layers;      /* Attached at LAYERS_PLACE, if there is one. */
+    struct layer_store layers; /* Attached at LAYERS_PLACE, if there is one. */
+    struct disk_store disks;
     int run_fd, cache_fd, state_fd; /* -1 if there is none. */
     int etc_fd;                     /* The generated /etc, locked while we live. */
     int loop_control_fd;            /* -1 means that there are no image stores. */
@@ -79,6 +81,7 @@ struct host {
                    .loop_control_fd = -1,                  \
                    .zygote = ZYGOTE_FILES_INIT,            \
                    .layers = LAYER_STORE_INIT,             \
+                   .disks = DISK_STORE_INIT,               \
                    .ids_fd = -1,                           \
                    .ids = {.lock_fd = -1},                 \
                    .owner = {.dir_fd = -1, .lock_fd = -1}, \
@@ -124,6 +127,8 @@ int helper_clone_rootfs(const struct host *host, const char *path, const char *b
 struct image_shape;
 int helper_mkfs(const struct host *host, int image_fd, const struct image_shape *shape,
                 struct brig_err *err) MUST_CHECK;
+/* Makes an XFS with shared blocks in the file. BRIG_E_UNSUPPORTED if this host has no mkfs.xfs. */
+int helper_mkfs_xfs(const struct host *host, int file_fd, struct brig_err *err) MUST_CHECK;
 /* Makes a user namespace with these maps, for idmapped mounts. */
 int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gid_map, int *ret_fd,
                     struct brig_err *err) MUST_CHECK;
@@ -142,6 +147,8 @@ struct image {
 bool image_possible(const struct host *host);
 int image_take(const struct host *host, uint64_t disk, uint64_t inodes, struct image *ret,
                struct brig_err *err) MUST_CHECK;
+/* Attaches a file of ours to a loop device. */
+int image_attach(const struct host *host, int file, bool read_only, struct image *ret, struct brig_err *err) MUST_CHECK;
 void image_release(struct image *image);
 
 #endif

@@ -282,72 +282,104 @@ int helper_clone_rootfs(const struct host *host, const char *path, const char *b
 /* ---- mkfs ---------------------------------------------------------------------------------------- */
 
 struct mkfs_arg {
+    const char *tool;
     int image_fd;
-    const struct image_shape *shape;
+    char *const *argv;
 };
+
+static _Noreturn void exec_tool(const struct mkfs_arg *mkfs)
+{
+    static const char *const dirs[] = {"/usr/sbin", "/sbin"};
+    char *const envp[] = {(char *)"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
+    int null = open("/dev/null", O_RDWR);
+
+    dup2(null, 0);
+    dup2(null, 1);
+    dup2(null, 2);
+    (void)!fd_set_cloexec(mkfs->image_fd, false);
+    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s/%s", dirs[i], mkfs->tool);
+        execve(path, mkfs->argv, envp);
+    }
+    _exit(127);
+}
 
 static int make_fs(const struct host *host UNUSED, const void *arg, struct answer *answer UNUSED, struct brig_err *err)
 {
     const struct mkfs_arg *mkfs = arg;
-    char path[40], inodes[32], group[32];
     int status;
-
-    snprintf(path, sizeof path, "/proc/self/fd/%d", mkfs->image_fd);
-    snprintf(inodes, sizeof inodes, "%llu", (unsigned long long)mkfs->shape->inodes);
-    snprintf(group, sizeof group, "%llu", (unsigned long long)mkfs->shape->group_blocks);
-    /*
-     * There is no journal (a sandbox does not survive a crash), no reserved blocks, and nothing is initialised that
-     * mount can do later. "encrypt" encrypts nothing: with it, ext4 puts a write into single pages. Without it (since
-     * 6.16) a large write goes into folios of up to 2 MiB, and each is refused as a whole: ENOSPC with 2 MiB to spare.
-     */
-    char *const argv[] = {(char *)"mkfs.ext4",
-                          (char *)"-q",
-                          (char *)"-F",
-                          (char *)"-b",
-                          (char *)"4096",
-                          (char *)"-I",
-                          (char *)"256",
-                          (char *)"-m",
-                          (char *)"0",
-                          (char *)"-N",
-                          inodes,
-                          (char *)"-g",
-                          group,
-                          (char *)"-O",
-                          (char *)"^has_journal,^resize_inode,^metadata_csum,^64bit,uninit_bg,sparse_super2,encrypt",
-                          (char *)"-E",
-                          (char *)"num_backup_sb=0,lazy_itable_init=1",
-                          path,
-                          NULL};
-    char *const envp[] = {(char *)"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
     pid_t child = SYS(fork());
-    if (child == 0) {
-        static const char *const tools[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"};
-        int null = open("/dev/null", O_RDWR);
-        dup2(null, 1);
-        dup2(null, 2);
-        (void)!fd_set_cloexec(mkfs->image_fd, false);
-        for (size_t i = 0; i < ARRAY_SIZE(tools); i++)
-            execve(tools[i], argv, envp);
-        _exit(127);
-    }
+
+    if (child == 0)
+        exec_tool(mkfs);
     if (child < 0 || waitpid(child, &status, 0) != child)
-        return err_host(err, "mkfs.ext4");
+        return err_host(err, "%s", mkfs->tool);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "mkfs.ext4: %s",
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "%s: %s", mkfs->tool,
                        WIFEXITED(status) && WEXITSTATUS(status) == 127 ? "not installed" : "failed");
     return dup(mkfs->image_fd);
 }
 
-int helper_mkfs(const struct host *host, int image_fd, const struct image_shape *shape, struct brig_err *err)
+static int run_mkfs(const struct host *host, const char *tool, int image_fd, char *const *argv, struct brig_err *err)
 {
-    struct mkfs_arg arg = {image_fd, shape};
+    const struct mkfs_arg arg = {tool, image_fd, argv};
     struct answer answer;
     int fd = -1;
     int r = helper_run(host, make_fs, &arg, &answer, &fd, err);
 
     base_close_fd(&fd);
     return r;
+}
+
+int helper_mkfs(const struct host *host, int image_fd, const struct image_shape *shape, struct brig_err *err)
+{
+    char path[40], inodes[32], group[32], journal[32];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", image_fd);
+    snprintf(inodes, sizeof inodes, "%llu", (unsigned long long)shape->inodes);
+    snprintf(group, sizeof group, "%llu", (unsigned long long)shape->group_blocks);
+    snprintf(journal, sizeof journal, "size=%u", shape->journal_mib);
+    /*
+     * A store that dies with its sandbox has no journal. There are no reserved blocks, and nothing is initialised that
+     * mount can do later. "encrypt" encrypts nothing: with it, ext4 puts a write into single pages. Without it (since
+     * 6.16) a large write goes into folios of up to 2 MiB, and each is refused as a whole: ENOSPC with 2 MiB to spare.
+     */
+    char *plain[] = {(char *)"-O",
+                     (char *)"^has_journal,^resize_inode,^metadata_csum,^64bit,uninit_bg,sparse_super2,encrypt",
+                     (char *)"-E", (char *)"num_backup_sb=0,lazy_itable_init=1"};
+    char *lasting[] = {
+        (char *)"-O", (char *)"has_journal,^resize_inode,^metadata_csum,^64bit,uninit_bg,sparse_super2,encrypt",
+        (char *)"-E", (char *)"num_backup_sb=0,lazy_itable_init=1,lazy_journal_init=1",
+        (char *)"-J", journal};
+    char *argv[32] = {
+        (char *)"mkfs.ext4", (char *)"-q", (char *)"-F", (char *)"-b", (char *)"4096", (char *)"-I", (char *)"256",
+        (char *)"-m",        (char *)"0",  (char *)"-N", inodes,       (char *)"-g",   group};
+    size_t n = 13;
+
+    for (size_t i = 0; i < (shape->journal_mib ? ARRAY_SIZE(lasting) : ARRAY_SIZE(plain)); i++)
+        argv[n++] = shape->journal_mib ? lasting[i] : plain[i];
+    argv[n] = path;
+    return run_mkfs(host, "mkfs.ext4", image_fd, argv, err);
+}
+
+int helper_mkfs_xfs(const struct host *host, int file_fd, struct brig_err *err)
+{
+    char path[40];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file_fd);
+    /* -K: a discard would make holes. The device has sectors of 4096 bytes. */
+    char *const argv[] = {(char *)"mkfs.xfs",
+                          (char *)"-q",
+                          (char *)"-f",
+                          (char *)"-K",
+                          (char *)"-s",
+                          (char *)"size=4096",
+                          (char *)"-m",
+                          (char *)"reflink=1,rmapbt=0",
+                          path,
+                          NULL};
+    return run_mkfs(host, "mkfs.xfs", file_fd, argv, err);
 }
 
 /* ---- idmapped mounts ------------------------------------------------------------------------------ */

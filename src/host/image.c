@@ -79,11 +79,13 @@ static int open_copy(const struct host *host, int golden, struct brig_err *err)
 }
 
 /* Another program may take the device between GET_FREE and CONFIGURE: EBUSY, try the next. */
-static int attach_loop(const struct host *host, int file, struct image *image, struct brig_err *err)
+int image_attach(const struct host *host, int file, bool read_only, struct image *image, struct brig_err *err)
 {
     for (int tries = 0; tries < LOOP_TRIES; tries++) {
         struct loop_config config = {
-            .fd = (uint32_t)file, .block_size = 4096, .info = {.lo_flags = LO_FLAGS_AUTOCLEAR}};
+            .fd = (uint32_t)file,
+            .block_size = 4096,
+            .info = {.lo_flags = LO_FLAGS_AUTOCLEAR | (read_only ? (uint32_t)LO_FLAGS_READ_ONLY : 0)}};
         int number = SYS(ioctl(host->loop_control_fd, LOOP_CTL_GET_FREE));
         if (number < 0)
             return err_host(err, "free loop device");
@@ -91,7 +93,7 @@ static int attach_loop(const struct host *host, int file, struct image *image, s
         snprintf(image->node, sizeof image->node, "/l/%d", number);
         if (SYS(mknod(image->node, S_IFBLK | 0600, makedev(7, (unsigned)number))) < 0 && errno != EEXIST)
             return err_host(err, "node of loop device %d", number);
-        AUTO_FD int fd = SYS(open(image->node, O_RDWR | O_CLOEXEC));
+        AUTO_FD int fd = SYS(open(image->node, (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC));
         if (fd < 0)
             return err_host(err, "loop device %d", number);
         if (SYS(ioctl(fd, LOOP_CONFIGURE, &config)) == 0) {
@@ -114,7 +116,7 @@ int image_take(const struct host *host, uint64_t disk, uint64_t inodes, struct i
     AUTO_FD int file = open_copy(host, golden, err);
     if (file < 0)
         return file;
-    int r = attach_loop(host, file, &image, err);
+    int r = image_attach(host, file, false, &image, err);
     if (r == 0)
         *ret = image;
     return r;

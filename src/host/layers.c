@@ -14,19 +14,15 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "base/err.h"
 #include "base/str.h"
+#include "host/dirs.h"
 #include "jail/sys.h"
 
 #define MADE_PREFIX "made-"
 #define GONE_PREFIX "gone-"
-#define LOCK_NAME ".lock"
-#define LOCK_TRIES 200 /* two seconds: the children of a spawner that was killed have yet to close their copies */
-#define LOCK_PAUSE_NS 10000000
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 bool layer_name_ok(const char *name)
@@ -43,19 +39,6 @@ bool layer_new_name_ok(const char *name)
 }
 
 /* ---- start -------------------------------------------------------------------------------------------- */
-
-static int take_lock(int dir)
-{
-    struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
-    AUTO_FD int fd = openat(dir, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    int r = fd < 0 ? -1 : flock(fd, LOCK_EX | LOCK_NB);
-
-    for (int i = 0; r < 0 && fd >= 0 && errno == EWOULDBLOCK && i < LOCK_TRIES; i++) {
-        nanosleep(&pause, NULL);
-        r = flock(fd, LOCK_EX | LOCK_NB);
-    }
-    return r < 0 ? -1 : take_fd(&fd);
-}
 
 static int open_tool(const char *helper_dir)
 {
@@ -84,7 +67,7 @@ void layers_open(struct layer_store *store, const char *path, const char *helper
         (void)snprintf(store->why, sizeof store->why, "%.120s: must be the spawner's own, with mode 0700", path);
         return;
     }
-    store->lock_fd = take_lock(fd);
+    store->lock_fd = dirs_lock(fd);
     if (store->lock_fd < 0)
         (void)snprintf(store->why, sizeof store->why, "%.120s: %s", path,
                        errno == EWOULDBLOCK ? "another spawner uses this store" : strerror(errno));

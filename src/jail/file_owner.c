@@ -54,6 +54,15 @@ int owner_map(const struct jail_plan *plan, int mount_fd)
     return plan->ids_fd < 0 ? 0 : SYS(mount_setattr(mount_fd, "", AT_EMPTY_PATH, &attr, sizeof attr));
 }
 
+int owner_map_disk(const struct jail_plan *plan, int mount_fd)
+{
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (__u64)plan->disk_ids_fd};
+
+    if (plan->disk_ids_fd < 0)
+        return owner_map(plan, mount_fd);
+    return SYS(mount_setattr(mount_fd, "", AT_EMPTY_PATH, &attr, sizeof attr));
+}
+
 int owner_map_place(const struct jail_plan *plan, const char *path)
 {
     if (plan->ids_fd < 0)

@@ -17,6 +17,7 @@ struct image_shape {
     uint64_t blocks; /* The blocks of the whole image. */
     uint64_t groups, inodes;
     uint64_t group_blocks; /* The blocks of each group except the last. */
+    unsigned journal_mib;  /* 0 for no journal, as in all stores that die with their sandbox. */
 };
 
 void image_shape(uint64_t disk, uint64_t inodes, struct image_shape *ret);

@@ -101,6 +101,8 @@ static int allow_places(struct enter *e, int ruleset)
         r = allow(e, ruleset, places[i].path, places[i].access);
     for (unsigned i = 0; r == 0 && i < e->plan->n_binds; i++)
         r = allow(e, ruleset, e->plan->binds[i].target, e->plan->binds[i].read_only ? READ_EXEC : WRITE_ALL);
+    for (unsigned i = 0; r == 0 && i < e->plan->n_volumes; i++)
+        r = allow(e, ruleset, e->plan->volumes[i].target, e->plan->volumes[i].read_only ? READ_EXEC : WRITE_ALL);
     for (unsigned i = 0; r == 0 && i < e->plan->n_tmpfs; i++)
         r = allow(e, ruleset, e->plan->tmpfs[i].path, WRITE_ALL);
     if (r == 0 && e->plan->new_layer)

@@ -56,7 +56,7 @@ static int open_layers(struct enter *e, struct layers_overlay *overlay)
 /* Without an upper the kernel wants two lower layers, and with one it wants at least one: /empty has nothing. */
 static int write_options(const struct layers_overlay *overlay, char out[OPTIONS_MAX])
 {
-    int len = snprintf(out, OPTIONS_MAX, "userxattr,lowerdir=%s", overlay->top ? overlay->top : "");
+    int len = snprintf(out, OPTIONS_MAX, "userxattr,index=off,lowerdir=%s", overlay->top ? overlay->top : "");
 
     for (unsigned i = 0; i < overlay->n && (size_t)len < OPTIONS_MAX; i++)
         len += snprintf(out + len, OPTIONS_MAX - (size_t)len, "%s/proc/self/fd/%d", i > 0 || overlay->top ? ":" : "",
@@ -118,7 +118,7 @@ static int make_places(struct enter *e, const struct layers_overlay *overlay)
     AUTO_FD int probe = -1;
     int r = 0;
 
-    if (p->n_binds > 0 || p->n_tmpfs > 0 || p->trust) {
+    if (p->n_binds > 0 || p->n_tmpfs > 0 || p->n_volumes > 0 || p->trust) {
         r = mount_overlay(e, overlay, PROBE, &probe);
         if (r == 0)
             r = enter_missing(e, probe);
@@ -140,8 +140,8 @@ int enter_layers(struct enter *e)
     if (p->writable_root) {
         overlay.upper = UPPER;
         overlay.work = WORK;
-        TRY(e, UPPER, SYS(mkdirat(AT_FDCWD, UPPER, 0755)));
-        TRY(e, WORK, SYS(mkdirat(AT_FDCWD, WORK, 0755)));
+        TRY(e, UPPER, enter_store_dir(e, UPPER, 0755));
+        TRY(e, WORK, enter_store_dir(e, WORK, 0755));
     }
     r = mount_overlay(e, &overlay, ROOT, &root);
     fd_close_all(overlay.layers, overlay.n);

@@ -81,7 +81,7 @@ int enter_root(struct enter *e)
 static int attach_overlay(struct enter *e, const char *lower, const char *path, const char *name)
 {
     char lowerdir[256], upper[64], work[64];
-    struct mount_option options[4] = {{"lowerdir", lowerdir}};
+    struct mount_option options[5] = {{"lowerdir", lowerdir}};
     unsigned n = 1;
     bool writable = e->plan->writable_root;
 
@@ -89,11 +89,16 @@ static int attach_overlay(struct enter *e, const char *lower, const char *path, 
     if (writable) {
         snprintf(upper, sizeof upper, "/s/upper/%s", name);
         snprintf(work, sizeof work, "/s/work/%s", name);
-        TRY(e, upper, SYS(mkdirat(AT_FDCWD, upper, 0755)));
-        TRY(e, work, SYS(mkdirat(AT_FDCWD, work, 0755)));
-        TRY(e, upper, SYS(fchownat(AT_FDCWD, upper, plan_owner(e->plan), plan_owner(e->plan), AT_SYMLINK_NOFOLLOW)));
+        bool kept = e->plan->disk_kept && SYS(faccessat(AT_FDCWD, upper, F_OK, 0)) == 0;
+        TRY(e, upper, enter_store_dir(e, upper, 0755));
+        TRY(e, work, enter_store_dir(e, work, 0755));
+        if (!kept)
+            TRY(e, upper,
+                SYS(fchownat(AT_FDCWD, upper, plan_owner(e->plan), plan_owner(e->plan), AT_SYMLINK_NOFOLLOW)));
         options[n++] = (struct mount_option){"upperdir", upper};
         options[n++] = (struct mount_option){"workdir", work};
+        if (e->plan->disk) /* a copy lies over another copy of the same lower layer */
+            options[n++] = (struct mount_option){"index", "off"};
         if (e->plan->userxattr)
             options[n++] = (struct mount_option){"userxattr", NULL};
     }
@@ -142,6 +147,8 @@ int enter_missing(struct enter *e, int other_root)
         r = make_missing(e, other_root, p->binds[i].target, p->binds[i].is_dir);
     for (unsigned i = 0; r == 0 && i < p->n_tmpfs; i++)
         r = make_missing(e, other_root, p->tmpfs[i].path, true);
+    for (unsigned i = 0; r == 0 && i < p->n_volumes; i++)
+        r = make_missing(e, other_root, p->volumes[i].target, true);
     return r == 0 && p->trust ? make_bundle_place(e, other_root) : r;
 }
 
@@ -253,6 +260,13 @@ static int attach_at(struct enter *e, int mount_fd, const char *path)
     return SYS(move_mount(mount_fd, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
 }
 
+int enter_attach(struct enter *e, int mount_fd, const char *path, bool is_dir)
+{
+    TRY(e, path, ensure_target(e, path, is_dir));
+    TRY(e, path, attach_at(e, mount_fd, path));
+    return 0;
+}
+
 /*
  * Mounts an overlay over the source of bind number i. The upper and work directories lie in the store; the source is
  * attached read-only at a place of the store that no program ever sees. The overlay keeps a private copy of that mount,
@@ -268,9 +282,9 @@ static int make_overlay(struct enter *e, unsigned i)
     snprintf(lower, sizeof lower, "/s/lower/%u", i);
     snprintf(upper, sizeof upper, "/s/upper/bind%u", i);
     snprintf(work, sizeof work, "/s/work/bind%u", i);
-    TRY(e, lower, SYS(mkdirat(AT_FDCWD, lower, 0700)));
-    TRY(e, upper, SYS(mkdirat(AT_FDCWD, upper, 0755)));
-    TRY(e, work, SYS(mkdirat(AT_FDCWD, work, 0700)));
+    TRY(e, lower, enter_store_dir(e, lower, 0700));
+    TRY(e, upper, enter_store_dir(e, upper, 0755));
+    TRY(e, work, enter_store_dir(e, work, 0700));
     TRY(e, upper, SYS(fchownat(AT_FDCWD, upper, plan_owner(p), plan_owner(p), AT_SYMLINK_NOFOLLOW)));
     TRY(e, lower, mount_attributes(p->binds[i].mount_fd, RO_ATTR, true));
     TRY(e, lower, mount_attach(p->binds[i].mount_fd, AT_FDCWD, lower));

@@ -64,6 +64,12 @@ struct plan_bind {
     bool overlay; /* It is the lower layer of an overlay whose upper lies in the store. */
 };
 
+struct plan_volume {
+    const char *device; /* The block device node in the spawner's root. */
+    const char *target; /* absolute, inside */
+    bool read_only;
+};
+
 struct plan_tmpfs {
     const char *path;
     uint64_t size;
@@ -95,6 +101,7 @@ struct jail_plan {
      * the store's image have the ids 0 to 65,535 on disk. -1 if files have the sandbox's ids already.
      */
     int ids_fd;
+    int disk_ids_fd; /* The same for its volumes and for a store that is a disk; -1 if there are none. */
     const char *hostname;
 
     /* file systems */
@@ -115,6 +122,10 @@ struct jail_plan {
     const char *root_links[PLAN_LOWER_DIRS][2]; /* The host's symbolic links in the template: {"bin", "usr/bin"} ... */
     enum store_kind store;
     char store_device[32]; /* For an image: the block device node in the spawner's root. */
+    bool disk;             /* It can be copied (host/disks.h). */
+    bool disk_kept;        /* It is a copy: what the set-up makes there may be there already. */
+    const struct plan_volume *volumes;
+    unsigned n_volumes;
     const struct plan_bind *binds;
     unsigned n_binds;
     const struct plan_tmpfs *tmpfs;
@@ -143,6 +154,7 @@ enum setup_stage {
     SETUP_DEV,
     SETUP_STORE,
     SETUP_BINDS,
+    SETUP_VOLUMES,
     SETUP_TMPFS,
     SETUP_PIVOT,
     SETUP_TAKE_PREPARED,
@@ -229,10 +241,16 @@ int enter_etc(struct enter *e) MUST_CHECK;
 int enter_proc(struct enter *e) MUST_CHECK;
 int enter_proc_compat(struct enter *e, int proc_fd) MUST_CHECK; /* proc_compat.c: masks and generated files */
 int enter_dev(struct enter *e) MUST_CHECK;
-int enter_store(struct enter *e) MUST_CHECK;        /* Mounts it at /s and makes its directories. */
-int enter_store_places(struct enter *e) MUST_CHECK; /* Binds them to the places where programs write. */
-int enter_store_size(struct enter *e) MUST_CHECK;   /* Leaves exactly the limit free. */
+int enter_store(struct enter *e) MUST_CHECK; /* Mounts it at /s and makes its directories. */
+/* Makes a directory of it, at a path below /s, unless it is there already in a store that is a copy. */
+int enter_store_dir(struct enter *e, const char *path, mode_t mode) MUST_CHECK;
+int enter_store_places(struct enter *e) MUST_CHECK;         /* Binds them to the places where programs write. */
+int enter_store_size(struct enter *e) MUST_CHECK;           /* Leaves exactly the limit free. */
+int store_clear(int store_fd, const char *name) MUST_CHECK; /* store_clear.c: removes what is in this directory */
 int enter_binds(struct enter *e) MUST_CHECK;
+int enter_volumes(struct enter *e) MUST_CHECK; /* volume_mount.c */
+/* mounts.c: makes the place where the root does not have it, and attaches a mount there. */
+int enter_attach(struct enter *e, int mount_fd, const char *path, bool is_dir) MUST_CHECK;
 int enter_tmpfs(struct enter *e) MUST_CHECK;
 int enter_pivot(struct enter *e) MUST_CHECK;
 int enter_sysctl(struct enter *e) MUST_CHECK;
@@ -248,6 +266,8 @@ int enter_landlock(struct enter *e) MUST_CHECK;
 int owner_raise_effective(void) MUST_CHECK;
 /* Gives a detached mount the sandbox's ids. Without plan.ids_fd it does nothing. */
 int owner_map(const struct jail_plan *plan, int mount_fd) MUST_CHECK;
+/* The same for a disk. */
+int owner_map_disk(const struct jail_plan *plan, int mount_fd) MUST_CHECK;
 /* Covers a place of the inherited tree with a copy of itself that has the sandbox's ids. */
 int owner_map_place(const struct jail_plan *plan, const char *path) MUST_CHECK;
 
@@ -277,7 +297,7 @@ static inline uid_t plan_owner(const struct jail_plan *plan)
 /* Whether what the set-up makes belongs to the sandbox's root (file_owner.c). */
 static inline bool plan_owns(const struct jail_plan *plan)
 {
-    return plan->root_inside || plan->n_layers > 0;
+    return plan->root_inside || plan->n_layers > 0 || plan->disk;
 }
 
 /* Whether the root is not the template host. */

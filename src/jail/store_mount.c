@@ -16,10 +16,23 @@
 static const struct {
     const char *name, *place;
     mode_t mode;
+    bool passing; /* What is in it belongs to running programs, and is not kept with a disk. */
 } places[] = {
-    {"workspace", "workspace", 0755}, {"home", "home/user", 0755}, {"tmp", "tmp", 01777},
-    {"vartmp", "var/tmp", 01777},     {"run", "run", 0755},        {"shm", "dev/shm", 01777},
+    {"workspace", "workspace", 0755, false}, {"home", "home/user", 0755, false}, {"tmp", "tmp", 01777, false},
+    {"vartmp", "var/tmp", 01777, false},     {"run", "run", 0755, true},         {"shm", "dev/shm", 01777, true},
 };
+
+static bool is_directory(int dir_fd, const char *name)
+{
+    struct stat st;
+
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
+int enter_store_dir(struct enter *e, const char *path, mode_t mode)
+{
+    return e->plan->disk_kept && is_directory(AT_FDCWD, path) ? 0 : SYS(mkdirat(AT_FDCWD, path, mode));
+}
 
 static int mount_store(struct enter *e)
 {
@@ -37,6 +50,30 @@ static int mount_store(struct enter *e)
     return mount_make("tmpfs", memory, ARRAY_SIZE(memory), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 }
 
+/*
+ * A writable root that is a copy has what the last set-up made there. The device nodes are made again; and where we
+ * mount something there must be a directory, whatever programs have put in its place.
+ */
+static int renew_root(struct enter *e)
+{
+    static const char *const mounted_on[] = {"dev", "proc", "run", "tmp", "var", "home", "workspace"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(mounted_on); i++) {
+        char path[32];
+        struct stat st;
+        snprintf(path, sizeof path, "upper/root/%s", mounted_on[i]);
+        if (fstatat(e->store_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        if (!S_ISDIR(st.st_mode))
+            TRY(e, mounted_on[i], SYS(unlinkat(e->store_fd, path, 0)));
+        else if (i == 0) {
+            TRY(e, "dev", store_clear(e->store_fd, path));
+            TRY(e, "dev", SYS(unlinkat(e->store_fd, path, AT_REMOVEDIR)));
+        }
+    }
+    return 0;
+}
+
 int enter_store(struct enter *e)
 {
     const struct jail_plan *p = e->plan;
@@ -44,10 +81,15 @@ int enter_store(struct enter *e)
     e->store_fd = mount_store(e);
     TRY(e, p->store == STORE_IMAGE ? "ext4 image" : "tmpfs", e->store_fd);
     if (p->store == STORE_IMAGE)
-        TRY(e, "ids of the image", owner_map(p, e->store_fd));
+        TRY(e, "ids of the image", p->disk ? owner_map_disk(p, e->store_fd) : owner_map(p, e->store_fd));
     TRY(e, "/s", mount_attach(e->store_fd, AT_FDCWD, "/s"));
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
         bool open = p->any_user && strcmp(places[i].name, "workspace") == 0;
+        if (p->disk_kept && is_directory(e->store_fd, places[i].name)) {
+            if (places[i].passing)
+                TRY(e, places[i].name, store_clear(e->store_fd, places[i].name));
+            continue;
+        }
         TRY(e, places[i].name, SYS(mkdirat(e->store_fd, places[i].name, open ? 01777 : places[i].mode)));
         uid_t owner = strcmp(places[i].name, "home") == 0 ? p->outer_user : plan_owner(p);
         TRY(e, places[i].name, SYS(fchownat(e->store_fd, places[i].name, owner, owner, AT_SYMLINK_NOFOLLOW)));
@@ -56,12 +98,12 @@ int enter_store(struct enter *e)
     for (unsigned i = 0; i < p->n_binds; i++)
         overlays = overlays || p->binds[i].overlay;
     if (p->writable_root || overlays) {
-        TRY(e, "upper", SYS(mkdirat(e->store_fd, "upper", 0755)));
-        TRY(e, "work", SYS(mkdirat(e->store_fd, "work", 0700)));
+        TRY(e, "upper", enter_store_dir(e, "/s/upper", 0755));
+        TRY(e, "work", enter_store_dir(e, "/s/work", 0700));
     }
     if (overlays)
-        TRY(e, "lower", SYS(mkdirat(e->store_fd, "lower", 0700)));
-    return 0;
+        TRY(e, "lower", enter_store_dir(e, "/s/lower", 0700));
+    return p->disk_kept ? renew_root(e) : 0;
 }
 
 /*
@@ -74,7 +116,7 @@ int enter_store_size(struct enter *e)
     uint64_t want = image_blocks(p->limits.disk);
     struct statfs fs;
 
-    if (p->store != STORE_IMAGE)
+    if (p->store != STORE_IMAGE || p->disk_kept) /* a copy has it already */
         return 0;
     TRY(e, "size", SYS(fstatfs(e->store_fd, &fs)));
     if ((uint64_t)fs.f_bavail < want) {

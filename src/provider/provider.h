@@ -127,6 +127,7 @@ struct box_up {
 struct box_end {
     /* BRIG_CAUSE_CANCELLED by box_destroy(); OOM, SANDBOX_GONE, HOST_ERROR, POLICY (refused) ... */
     enum brig_cause cause;
+    enum brig_code code; /* Why it did not come up (BRIG_E_LIMIT, BRIG_E_CONFLICT ...); else BRIG_E_NONE. */
     uint32_t limits_hit;
     struct brig_usage usage; /* The usage of its whole life. */
     char detail[256];
@@ -189,9 +190,9 @@ struct disk_info {
 };
 
 struct disk_space {
-    const char *kind;  /* "pool", "shared blocks" (the host's file system can), "copies" */
-    uint64_t size;     /* what it may have at most */
-    uint64_t used;     /* what its disks have */
+    const char *kind; /* "pool", "shared blocks" (the host's file system can), "copies"; "" before there was any disk */
+    uint64_t size;    /* what it may have at most */
+    uint64_t used;    /* what its disks have */
     uint64_t reserved; /* what they may still write */
 };
 

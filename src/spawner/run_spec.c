@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "host/limits.h"
 #include "host/trust.h"
 #include "spawner/spawner.h"
@@ -47,15 +48,16 @@ static int read_strings(struct run_spec *spec, int fd, uint32_t len, struct brig
 static int check_counts(const struct wire_run *msg, struct brig_err *err)
 {
     bool service = msg->flags & WIRE_RUN_SERVICE;
-    const uint32_t of_services = WIRE_RUN_ZYGOTE | WIRE_RUN_NEW_LAYER | WIRE_RUN_RAW_UPPER | WIRE_RUN_ANY_USER;
+    const uint32_t of_services =
+        WIRE_RUN_ZYGOTE | WIRE_RUN_NEW_LAYER | WIRE_RUN_RAW_UPPER | WIRE_RUN_ANY_USER | WIRE_RUN_DISK;
     bool program = service
                        ? msg->n_argv == 0 && msg->n_env == 0 &&
                              !(msg->flags & ~(WIRE_RUN_SERVICE | of_services | BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT))
-                       : msg->n_argv >= 1 && msg->n_layers == 0 && !(msg->flags & of_services);
+                       : msg->n_argv >= 1 && msg->n_layers == 0 && msg->n_volumes == 0 && !(msg->flags & of_services);
     bool good = program && msg->n_binds <= WIRE_BINDS_MAX && msg->n_tmpfs <= WIRE_TMPFS_MAX &&
-                msg->n_layers <= LAYERS_MAX && msg->n_argv <= GUEST_STRINGS_MAX && msg->n_env <= GUEST_STRINGS_MAX &&
-                msg->profile < BRIG_PROFILE_MAX && (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1 &&
-                !(msg->binds_ro & msg->binds_overlay) &&
+                msg->n_layers <= LAYERS_MAX && msg->n_volumes <= WIRE_VOLUMES_MAX && msg->n_argv <= GUEST_STRINGS_MAX &&
+                msg->n_env <= GUEST_STRINGS_MAX && msg->profile < BRIG_PROFILE_MAX &&
+                (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1 && !(msg->binds_ro & msg->binds_overlay) &&
                 !((msg->flags & WIRE_RUN_ZYGOTE) && (msg->flags & BRIG_RUN_ROOT));
 
     return good ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "counts of the run");
@@ -71,6 +73,14 @@ static int place_strings(struct run_spec *spec, const struct wire_run *msg, stru
         good = next_string(&c) != NULL;
     if (good && (msg->flags & WIRE_RUN_NEW_LAYER))
         good = (spec->new_layer = next_string(&c)) != NULL;
+    if (good && (msg->flags & WIRE_RUN_DISK))
+        good = (spec->disk = next_string(&c)) && (spec->disk_from = next_string(&c));
+    for (unsigned i = 0; good && i < spec->n_volumes; i++) {
+        spec->volumes[i].disk = next_string(&c);
+        spec->volumes[i].target = spec->volumes[i].disk ? next_string(&c) : NULL;
+        spec->volumes[i].read_only = msg->volumes_ro & (1u << i);
+        good = spec->volumes[i].target != NULL;
+    }
     for (unsigned i = 0; good && i < spec->n_binds; i++) {
         spec->binds[i].source = next_string(&c);
         spec->binds[i].target = spec->binds[i].source ? next_string(&c) : NULL;
@@ -95,6 +105,8 @@ static int place_strings(struct run_spec *spec, const struct wire_run *msg, stru
         spec->name = NULL;
     if (spec->rootfs[0] == '\0')
         spec->rootfs = NULL;
+    if (spec->disk && spec->disk_from[0] == '\0')
+        spec->disk_from = NULL;
     return 0;
 }
 
@@ -120,12 +132,38 @@ static int check_layers(const struct run_spec *spec, struct brig_err *err)
     return 0;
 }
 
+/* The disk of its store, and its volumes. Each is named once. */
+static int check_disks(const struct run_spec *spec, struct brig_err *err)
+{
+    if (spec->disk && !disk_name_ok(spec->disk, DISK_PRE_BOX))
+        return err_usage(err, "disk %s: not the name of one", spec->disk);
+    if (spec->disk_from && !disk_name_ok(spec->disk_from, DISK_PRE_SNAP) &&
+        !disk_name_ok(spec->disk_from, DISK_PRE_VOLUME))
+        return err_usage(err, "disk %s: not the name of one that can be copied", spec->disk_from);
+    if ((spec->disk || spec->n_volumes > 0) && (spec->zygote || spec->new_layer))
+        return err_usage(err, "disks: not with a zygote or a new layer");
+    for (unsigned i = 0; i < spec->n_volumes; i++) {
+        if (!disk_name_ok(spec->volumes[i].disk, DISK_PRE_VOLUME))
+            return err_usage(err, "volume %s: not the name of one", spec->volumes[i].disk);
+        int r = check_mount_target("volume target", spec->volumes[i].target, err);
+        if (r < 0)
+            return r;
+        for (unsigned j = 0; j < i; j++)
+            if (str_eq(spec->volumes[i].disk, spec->volumes[j].disk) ||
+                str_eq(spec->volumes[i].target, spec->volumes[j].target))
+                return err_usage(err, "volume %s: twice in one sandbox", spec->volumes[i].disk);
+    }
+    return 0;
+}
+
 static int check_values(const struct run_spec *spec, struct brig_err *err)
 {
     int r = limits_check(&spec->limits, err);
 
     if (r == 0)
         r = check_layers(spec, err);
+    if (r == 0)
+        r = check_disks(spec, err);
     if (r == 0)
         r = check_inside_path("working directory", spec->workdir, err);
     if (r == 0 && spec->name)
@@ -165,6 +203,7 @@ int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image
                               .n_binds = msg->n_binds,
                               .n_tmpfs = msg->n_tmpfs,
                               .n_layers = msg->n_layers,
+                              .n_volumes = msg->n_volumes,
                               .n_argv = msg->n_argv,
                               .n_env = msg->n_env,
                               .stdio = {-1, -1, -1},
@@ -182,7 +221,8 @@ int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image
     }
     if (msg->trust)
         spec->trust_fd = take_fd(&fds[want - 1]);
-    spec->image = image && limits_want_image(&msg->limits, msg->flags & BRIG_RUN_WRITABLE_ROOT);
+    spec->image =
+        image && (limits_want_image(&msg->limits, msg->flags & BRIG_RUN_WRITABLE_ROOT) || (msg->flags & WIRE_RUN_DISK));
     limits_fill(&spec->limits, spec->image);
     int r = check_counts(msg, err);
     if (r == 0)

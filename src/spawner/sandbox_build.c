@@ -23,12 +23,11 @@
 #include "jail/sys.h"
 #include "spawner/spawner.h"
 
-#define CONTROL_BATCH 160u /* bytes: eight requests for a cgroup */
-
 /* Descriptors that live only until the child has its copy. */
 struct build {
     struct jail_plan plan;
     struct plan_bind binds[WIRE_BINDS_MAX];
+    struct plan_volume volumes[WIRE_VOLUMES_MAX];
     int child_setup, child_control;
     int rootfs_fd;
     int ids_fd;    /* root inside: the map of its ids, for mounts */
@@ -242,6 +241,26 @@ static int prepare_layers(struct sandbox *s, const struct run_spec *run, struct 
     return r;
 }
 
+/* Disks have the ids 0 to 65,535, so that each can be mounted with any range. */
+static int prepare_disks(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
+{
+    struct jail_plan *p = &b->plan;
+
+    if (!run_has_disks(run))
+        return 0;
+    int r = disks_attach(s, run, err);
+    if (r == 0 && b->ids_fd < 0) {
+        r = prepare_ids(s, b, err);
+        p->ids_fd = -1; /* of the template, whose files stay the host's */
+    }
+    p->disk_ids_fd = b->ids_fd;
+    for (unsigned i = 0; r == 0 && i < run->n_volumes; i++)
+        b->volumes[i] = (struct plan_volume){s->volumes[i].node, run->volumes[i].target, run->volumes[i].read_only};
+    p->volumes = b->volumes;
+    p->n_volumes = run->n_volumes;
+    return r;
+}
+
 /* An image for those who want one (run_spec.c); else memory, which must not be the smaller bound. */
 static int prepare_store(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
 {
@@ -255,6 +274,12 @@ static int prepare_store(struct sandbox *s, const struct run_spec *run, struct b
     int r = limits_check_image(&s->limits, err);
     if (r < 0)
         return r;
+    if (run->disk) {
+        str_assign(b->plan.store_device, s->image.node);
+        b->plan.disk = true;
+        b->plan.disk_kept = run->disk_from != NULL;
+        return 0;
+    }
     r = image_take(&s->spawner->host, s->limits.disk, s->limits.inodes, &s->image, err);
     if (r == 0)
         str_assign(b->plan.store_device, s->image.node);
@@ -331,7 +356,7 @@ static void fill_plan(struct sandbox *s, const struct run_spec *run, struct buil
     p->writable_root = run && (run->flags & BRIG_RUN_WRITABLE_ROOT);
     p->mknod_devices = host->mknod_devices;
     /* The upper of a sandbox with root inside may become a layer, and those of root and of users have one form. */
-    p->userxattr = !host->privileged || (p->root_inside && s->store == STORE_IMAGE);
+    p->userxattr = !host->privileged || (p->root_inside && s->store == STORE_IMAGE) || p->disk;
     for (unsigned i = 0; i < host->n_lower_dirs; i++)
         p->lower_dirs[i] = host->lower_dirs[i];
     for (unsigned i = 0; i < host->n_root_links; i++) {
@@ -347,47 +372,6 @@ static void fill_plan(struct sandbox *s, const struct run_spec *run, struct buil
     p->off = s->spawner->off;
     p->shared_fds = !plan_off(p, BRIG_LAYER_FDS);
     p->highest_fd = highest_needed(s, b);
-}
-
-/* Bytes of brig-init, or its end. */
-static void on_control(struct loop_source *source, uint32_t events UNUSED)
-{
-    struct sandbox *s = source->ctx;
-    int fds[2] = {-1, -1};
-    size_t n_fds = 0;
-    size_t room = sizeof s->in - s->in_len;
-    pid_t from = 0;
-    ssize_t n;
-
-    if (s->has_leaves && s->started) /* a few frames at a time: each may cost a millisecond, and others wait */
-        n = service_recv(s->control_fd, s->in + s->in_len, room < CONTROL_BATCH ? room : CONTROL_BATCH, &from);
-    else
-        n = fd_recv_nowait(s->control_fd, s->in + s->in_len, room, fds, 2, &n_fds);
-    if (n == -EAGAIN)
-        return;
-    if (n <= 0) {
-        loop_remove(s->spawner->loop, &s->on_control); /* the pidfd tells the rest */
-        if (n == -EPROTO)
-            sandbox_broken(s);
-        else if (n < 0)
-            sandbox_end(s, BRIG_CAUSE_SANDBOX_GONE);
-        return;
-    }
-    s->in_len += (size_t)n;
-    for (;;) {
-        struct frame frame;
-        int used = frame_parse(s->in, s->in_len, &frame);
-        if (used < 0 || (used == 0 && s->in_len == sizeof s->in)) {
-            sandbox_broken(s);
-            break;
-        }
-        if (used == 0)
-            break;
-        sandbox_on_frame(s, &frame, fds, n_fds, from);
-        s->in_len -= (size_t)used;
-        memmove(s->in, s->in + used, s->in_len);
-    }
-    fd_close_all(fds, 2);
 }
 
 static int watch(struct sandbox *s, struct brig_err *err)
@@ -500,7 +484,7 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
     int r = run_has_layers(run) ? layers_check(s->spawner, run, err) : 0;
 
     if (r == 0)
-        r = ids_claim(&host->ids, has_root(run) || run_has_layers(run), &s->ids, err);
+        r = ids_claim(&host->ids, has_root(run) || run_has_layers(run) || run_has_disks(run), &s->ids, err);
     /* Test builds: everybody shares one range. */
     if (r == 0 && (s->spawner->off & BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE)))
         ids_share(&host->ids, &s->ids);
@@ -510,13 +494,16 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
     if (r == 0)
         r = make_channels(s, b, err);
     if (r == 0)
-        r = prepare_store(s, run, b, err);
-    if (r == 0)
         r = prepare_binds(s, run, b, err);
     if (r == 0)
         r = prepare_rootfs(s, run, b, err);
+    s->store = run && run->image ? STORE_IMAGE : STORE_MEMORY; /* prepare_layers() asks */
     if (r == 0)
         r = prepare_layers(s, run, b, err);
+    if (r == 0)
+        r = prepare_disks(s, run, b, err);
+    if (r == 0)
+        r = prepare_store(s, run, b, err);
     if (r == 0)
         r = prepare_cgroup(s, run, b, err);
     if (r < 0)
@@ -545,9 +532,11 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
     s->cg = CG_INIT;
     s->ids.slot = -1;
     s->image = IMAGE_INIT;
+    for (size_t i = 0; i < ARRAY_SIZE(s->volumes); i++)
+        s->volumes[i] = IMAGE_INIT;
     s->verdict = END_VERDICT_NONE;
     s->on_pidfd = (struct loop_source){.fd = -1, .fn = sandbox_on_pidfd, .ctx = s};
-    s->on_control = (struct loop_source){.fd = -1, .fn = on_control, .ctx = s};
+    s->on_control = (struct loop_source){.fd = -1, .fn = sandbox_on_control, .ctx = s};
     s->on_setup = (struct loop_source){.fd = -1, .fn = sandbox_on_setup, .ctx = s};
     s->on_oom = (struct loop_source){.fd = -1, .ctx = s};
     sandbox_list_add(spawner, s);
@@ -557,7 +546,7 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err)
 {
     struct sandbox *s = sandbox_alloc(spawner);
-    struct build b = {.plan = {.rootfs_fd = -1, .ids_fd = -1},
+    struct build b = {.plan = {.rootfs_fd = -1, .ids_fd = -1, .disk_ids_fd = -1},
                       .child_setup = -1,
                       .child_control = -1,
                       .rootfs_fd = -1,

@@ -41,8 +41,8 @@ static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
     bool broke = verdict == BRIG_CAUSE_MAX || verdict == BRIG_CAUSE_HOST_ERROR || verdict == BRIG_CAUSE_POLICY;
     if (s->failure.code && broke) {
         str_assign(done->detail, s->failure.message);
-        done->refused = s->failure.code == BRIG_E_REFUSED || s->failure.code == BRIG_E_USAGE ||
-                        s->failure.code == BRIG_E_UNSUPPORTED;
+        done->refused = spawner_is_refusal(&s->failure);
+        done->code = (uint32_t)s->failure.code;
         return done->refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
     }
     if (s->exited) {
@@ -193,7 +193,9 @@ void sandbox_finish(struct sandbox *s)
     if (s->run) {
         /* Every process is gone; what is left has no effect any more and goes right after the answer. */
         report(s);
-        run_spec_done(sandbox_take_run(s));
+        struct run_spec *run = sandbox_take_run(s);
+        disk_run_gone(spawner, run);
+        run_spec_done(run);
         sandbox_not_busy(s);
     }
     base_close_fd(&s->pidfd);
@@ -202,6 +204,6 @@ void sandbox_finish(struct sandbox *s)
     base_close_fd(&s->stream_fd);
     sandbox_gate_done(s);
     fd_close_all(s->lent, s->n_lent);
-    image_release(&s->image);
+    disks_release(s);
     sandbox_remove_dead(spawner);
 }

@@ -27,7 +27,8 @@ bool sandbox_fits(const struct sandbox *s, const struct run_spec *run)
     const struct brig_limits *a = &s->limits, *b = &run->limits;
 
     return s->state == SANDBOX_PARKED && !run->rootfs && run->n_layers == 0 && !run->new_layer && !run->zygote &&
-           run->n_binds == 0 && run->n_tmpfs == 0 && !run->name && run->profile == BRIG_PROFILE_DEFAULT &&
+           !run_has_disks(run) && run->n_binds == 0 && run->n_tmpfs == 0 && !run->name &&
+           run->profile == BRIG_PROFILE_DEFAULT &&
            !(run->flags & (BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT | WIRE_RUN_ANY_USER)) && !run->image &&
            a->disk == b->disk && a->inodes == b->inodes && a->open_files == b->open_files &&
            a->file_size == b->file_size && a->io_read_bps == b->io_read_bps && a->io_write_bps == b->io_write_bps &&

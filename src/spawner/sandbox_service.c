@@ -113,6 +113,7 @@ static void on_freeze(struct loop_timer *timer)
     if (now < s->freeze_until && loop_timer_set(s->spawner->loop, &s->on_freeze, now + s->freeze_wait, NULL) == 0)
         return;
     (void)!cg_freeze(&s->cg, false); /* half-frozen is neither */
+    s->frozen = false;
     (void)err_set(&err, BRIG_E_BUSY, ETIMEDOUT, "freeze: a process does not come out of the kernel");
     freeze_answered(s, &err);
 }
@@ -127,8 +128,15 @@ void service_freeze(struct sandbox *s, bool on)
         (void)err_set(&overtaken, BRIG_E_CONFLICT, 0, "freeze: asked for something else meanwhile");
         freeze_answered(s, &overtaken);
     }
+    if (r == 0 && s->snapping) { /* it stands still for the copy, and is thawed after it */
+        s->freeze_later = 1u + on;
+        s->freezing = true;
+        return;
+    }
+    s->freeze_later = 0;
     if (r == 0)
         r = cg_freeze(&s->cg, on);
+    s->frozen = r == 0 ? on : s->frozen;
     if (r == -EOPNOTSUPP && !on)
         r = 0; /* what cannot be frozen is not: an engine that took over asks for this of every sandbox */
     if (r < 0 && err.code == BRIG_E_NONE)
@@ -143,6 +151,20 @@ void service_freeze(struct sandbox *s, bool on)
     s->freeze_until = clock_mono_ns() + FREEZE_PATIENCE_NS;
     s->on_freeze = (struct loop_timer){.fn = on_freeze, .ctx = s};
     on_freeze(&s->on_freeze);
+}
+
+void service_snapped(struct sandbox *s)
+{
+    uint32_t later = s->freeze_later;
+
+    s->snapping = false;
+    s->freeze_later = 0;
+    if (!s->frozen)
+        (void)!cg_freeze(&s->cg, false);
+    if (later == 0 || !s->run)
+        return;
+    s->freezing = false; /* it is asked again, and answered then */
+    service_freeze(s, later - 1);
 }
 
 /* ---- limits --------------------------------------------------------------------------------------- */

@@ -13,6 +13,8 @@
 #include "jail/sys.h"
 #include "spawner/spawner.h"
 
+#define CONTROL_BATCH 160u /* bytes: eight requests for a cgroup */
+
 static void take_back(struct sandbox *s)
 {
     fd_close_all(s->lent, s->n_lent);
@@ -116,7 +118,7 @@ void sandbox_on_setup(struct loop_source *source, uint32_t events UNUSED)
             s->store_fd = fd;
             sandbox_move_up(&s->store_fd);
         }
-        image_release(&s->image); /* the mount holds the device now */
+        disks_release(s); /* the mounts hold the devices now */
         if (s->pid)
             map_child(s);
         else
@@ -170,4 +172,45 @@ void sandbox_not_cloned(struct sandbox *s, const struct brig_err *err)
     cg_kill(&s->cg); /* there may be a child that it could not tell of */
     sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
     sandbox_finish(s);
+}
+
+/* Bytes of brig-init, or its end. */
+void sandbox_on_control(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct sandbox *s = source->ctx;
+    int fds[2] = {-1, -1};
+    size_t n_fds = 0;
+    size_t room = sizeof s->in - s->in_len;
+    pid_t from = 0;
+    ssize_t n;
+
+    if (s->has_leaves && s->started) /* a few frames at a time: each may cost a millisecond, and others wait */
+        n = service_recv(s->control_fd, s->in + s->in_len, room < CONTROL_BATCH ? room : CONTROL_BATCH, &from);
+    else
+        n = fd_recv_nowait(s->control_fd, s->in + s->in_len, room, fds, 2, &n_fds);
+    if (n == -EAGAIN)
+        return;
+    if (n <= 0) {
+        loop_remove(s->spawner->loop, &s->on_control); /* the pidfd tells the rest */
+        if (n == -EPROTO)
+            sandbox_broken(s);
+        else if (n < 0)
+            sandbox_end(s, BRIG_CAUSE_SANDBOX_GONE);
+        return;
+    }
+    s->in_len += (size_t)n;
+    for (;;) {
+        struct frame frame;
+        int used = frame_parse(s->in, s->in_len, &frame);
+        if (used < 0 || (used == 0 && s->in_len == sizeof s->in)) {
+            sandbox_broken(s);
+            break;
+        }
+        if (used == 0)
+            break;
+        sandbox_on_frame(s, &frame, fds, n_fds, from);
+        s->in_len -= (size_t)used;
+        memmove(s->in, s->in + used, s->in_len);
+    }
+    fd_close_all(fds, 2);
 }

@@ -109,6 +109,8 @@ static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds
         r = run_spec_check_roots(run, &spawner->host.bind_roots, &spawner->host.rootfs_roots, &err);
     /* They are all alike: one that does not fit stands for the rest. */
     struct sandbox *parked = spawner->lists[SANDBOX_PARKED];
+    if (r == 0 && run_has_disks(run) && (r = disk_run(spawner, run, &err)) == 0)
+        return; /* it is built when they are there */
     if (r == 0 && parked && sandbox_fits(parked, run)) {
         sandbox_begin(parked, run);
         spawner_pool_changed(spawner);
@@ -136,7 +138,8 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
         spawner_active(spawner);
     switch (msg->head.type) {
     case WIRE_RUN:
-        if (s || msg->head.run == 0) { /* numbers name runs: two of one name, and neither could be spoken of */
+        if (s || msg->head.run == 0 || disk_run_is(spawner, msg->head.run)) { /* numbers name runs: two of one name, and
+                                                                                 neither could be spoken of */
             spawner->stop = true;
             break;
         }
@@ -147,6 +150,8 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
     case WIRE_KILL:
         if (s && (msg->kill.cause == BRIG_CAUSE_CANCELLED || msg->kill.cause == BRIG_CAUSE_OUTPUT_LIMIT))
             sandbox_end(s, (enum brig_cause)msg->kill.cause);
+        else if (!s)
+            disk_run_kill(spawner, msg->head.run);
         break;
     case WIRE_SIGNAL:
         if (s && msg->signal.signum >= 1 && msg->signal.signum <= 64)
@@ -181,6 +186,8 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
     case WIRE_LIST: service_list(spawner, msg->head.run); break;
     case WIRE_LAYER: layer_obey(spawner, &msg->layer); break;
     case WIRE_LAYERS: layers_tell(spawner, msg->head.run); break;
+    case WIRE_DISK: disk_obey(spawner, &msg->disk); break;
+    case WIRE_DISKS: disks_tell(spawner, msg->head.run); break;
     case WIRE_KEEP: spawner_keep(spawner, fds, n_fds); break;
     default: spawner->stop = true; /* only an engine talks to us, and it would not say this */
     }
@@ -337,6 +344,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     ready->landlock_abi = spawner.host.landlock_abi;
     ready->zygotes = spawner.host.zygote.boot_fd >= 0;
     ready->layers = spawner.host.layers.fd >= 0;
+    ready->disks = spawner.host.disks.dir_fd >= 0;
     if (r == 0)
         layer_jobs_start(&spawner);
     spawner_send(&spawner, ready, NULL, 0);
@@ -348,6 +356,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     zygotes_done(&spawner);
     service_mover_done(&spawner);
     layer_jobs_done(&spawner);
+    disk_jobs_done(&spawner);
     /* it must have left the cgroup we go back from */
     reaper_done(&spawner.reaper, &spawner.host.owner, spawner.host.cg.v2_self_fd >= 0);
     loop_destroy(spawner.loop);

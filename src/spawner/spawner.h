@@ -47,7 +47,14 @@ struct run_spec {
     const char *layers;                  /* The names of n_layers template layers, one after the other, lowest first. */
     unsigned n_layers;
     const char *new_layer; /* The name of the new layer, or NULL. */
-    const char *zygote;    /* The key of its zygote, or NULL. */
+    const char *disk;      /* The disk of its store, or NULL. */
+    const char *disk_from; /* The one that it is a copy of, or NULL. */
+    unsigned n_volumes;
+    struct run_volume {
+        const char *disk, *target;
+        bool read_only;
+    } volumes[WIRE_VOLUMES_MAX];
+    const char *zygote; /* The key of its zygote, or NULL. */
     unsigned n_binds, n_tmpfs;
     struct {
         const char *source, *target, *below;
@@ -77,6 +84,11 @@ void run_spec_done(struct run_spec *spec);
 static inline bool run_has_layers(const struct run_spec *run)
 {
     return run && (run->n_layers > 0 || run->new_layer);
+}
+
+static inline bool run_has_disks(const struct run_spec *run)
+{
+    return run && (run->disk || run->n_volumes > 0);
 }
 
 /* ---- sandboxes (sandbox_*.c) ------------------------------------------------------------- */
@@ -110,6 +122,7 @@ struct sandbox {
     struct cg cg;
     struct ids_claim ids;
     struct image image;
+    struct image volumes[WIRE_VOLUMES_MAX]; /* Attached until it has mounted them. */
     enum store_kind store;
     struct loop_source on_pidfd, on_control, on_setup, on_oom;
     struct loop_timer on_timeout, on_sample, on_oom_check;
@@ -147,6 +160,9 @@ struct sandbox {
     unsigned n_leaves, leaf_ops;                /* leaf_ops: the requests that the mover has. */
     uint64_t leaf_oom_kills, leaf_pids_refused; /* The counters of the leaves that are gone. */
     bool freezing;                              /* FROZEN must still be sent. */
+    bool frozen;                                /* The engine wants it to stand still. */
+    bool snapping;                              /* A copy of its store is being made, for which it stands still. */
+    uint32_t freeze_later; /* With snapping: 1 + what the engine has asked for since; 0: nothing. */
     uint64_t freeze_wait, freeze_until;
     struct loop_timer on_freeze;
     int wait_status;            /* The status of pid 1. */
@@ -187,6 +203,16 @@ struct keep {
 #define KEEP_INIT \
     ((struct keep){.fds = {-1, -1, -1, -1}, .peer_fd = -1, .on_listener = {.fd = -1}, .on_peer = {.fd = -1}})
 
+/* Disks (disk_jobs.c). */
+struct disks {
+    struct disk_entry *entries; /* Those that there are, and those that are being made. */
+    struct disk_job *jobs;      /* The oldest is first. */
+    unsigned n_jobs, n_running;
+    uint64_t stamp; /* It counts measurements and copies, to tell which was first. */
+    bool keeping;   /* A process opens, measures or grows the place of disks. */
+    bool going;     /* disks_go() is at work. */
+};
+
 struct spawner {
     struct host host;
     struct netns_maker netns;
@@ -213,6 +239,7 @@ struct spawner {
     struct brig_err pool_err; /* Why the pool is smaller than asked for. */
     struct zygote *zygotes;   /* The newest is first. */
     struct layer_job *layer_jobs;
+    struct disks disks;
     bool sweep_again;       /* More is gone since the sweep began. */
     uint64_t jobs;          /* The jobs that were ever given to them. */
     uint64_t locks_next_ns; /* There is no new count of file locks before that. */
@@ -234,6 +261,7 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
 /* sandbox_setup.c: handle what comes on its sockets until brig-init runs, and its end. */
 void sandbox_on_setup(struct loop_source *source, uint32_t events);
 void sandbox_on_pidfd(struct loop_source *source, uint32_t events);
+void sandbox_on_control(struct loop_source *source, uint32_t events);
 void sandbox_move_up(int *fd); /* Moves a descriptor out of the numbers that children get a copy of. */
 /* Its zygote has answered; the sandbox owns pidfd. sandbox_not_cloned(): it will not answer. */
 void sandbox_cloned(struct sandbox *sandbox, pid_t pid, int pidfd);
@@ -324,11 +352,37 @@ void layer_obey(struct spawner *spawner, const struct wire_layer *msg);
 int layers_check(const struct spawner *spawner, const struct run_spec *run, struct brig_err *err) MUST_CHECK;
 void layers_tell(struct spawner *spawner, uint64_t number);
 
+/*
+ * disk_jobs.c: disks. disk_obey() and disks_tell() answer the engine. A run that has disks is built by disk_run() when
+ * they are there; until then disk_run_is() knows it by its number. disk_run_gone() removes the disk of a run that has
+ * ended. disk_jobs_done() ends the processes.
+ */
+void disk_obey(struct spawner *spawner, const struct wire_disk *msg);
+void disks_tell(struct spawner *spawner, uint64_t number);
+int disk_run(struct spawner *spawner, struct run_spec *run, struct brig_err *err) MUST_CHECK;
+bool disk_run_is(const struct spawner *spawner, uint64_t number);
+void disk_run_kill(struct spawner *spawner, uint64_t number);
+void disk_run_gone(struct spawner *spawner, const struct run_spec *run);
+void disk_jobs_done(struct spawner *spawner);
+/* disk_runs.c: attaches the disks of a run, which are there, to devices. */
+int disks_attach(struct sandbox *sandbox, const struct run_spec *run, struct brig_err *err) MUST_CHECK;
+void disks_release(struct sandbox *sandbox);
+/* Who uses a disk, of the live sandboxes. */
+struct disk_users {
+    unsigned writers, readers;
+    const char *who; /* the id of one of them */
+};
+struct disk_users disk_users(const struct spawner *spawner, const char *name);
+bool run_uses_disk(const struct run_spec *run, const char *name, bool *ret_writes);
+/* sandbox_service.c: the copy of its store is made, or has failed. */
+void service_snapped(struct sandbox *sandbox);
+
 /* spawner_out.c: messages to the engine */
 bool spawner_may_read(const struct spawner *spawner); /* Returns false if the engine must listen first. */
 void spawner_flush(struct spawner *spawner);
 void spawner_drop_queue(struct spawner *spawner);
 void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size_t n_fds);
+bool spawner_is_refusal(const struct brig_err *err); /* It is not a fault of this host. */
 void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err);
 /* spawner_keep.c: the supervisor ends and we do not. If a KEEP does not come from our supervisor, we end. */
 void spawner_keep(struct spawner *spawner, int *fds, size_t n_fds);

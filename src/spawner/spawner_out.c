@@ -113,13 +113,27 @@ void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size
         spawner->stop = true; /* it can be told nothing any more: its end is as good as closed */
 }
 
+bool spawner_is_refusal(const struct brig_err *err)
+{
+    switch (err->code) {
+    case BRIG_E_USAGE:
+    case BRIG_E_REFUSED:
+    case BRIG_E_UNSUPPORTED:
+    case BRIG_E_NOT_FOUND:
+    case BRIG_E_CONFLICT:
+    case BRIG_E_LIMIT: return true;
+    default: return false;
+    }
+}
+
 void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err)
 {
     struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, run->number},
                              .ended_at_ns = clock_real_ns(),
                              .limits = run->limits};
 
-    done.refused = err->code == BRIG_E_USAGE || err->code == BRIG_E_REFUSED || err->code == BRIG_E_UNSUPPORTED;
+    done.refused = spawner_is_refusal(err);
+    done.code = (uint32_t)err->code;
     done.cause = done.refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
     done.usage = (struct brig_usage){
         0, 0, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0};

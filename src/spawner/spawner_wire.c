@@ -34,6 +34,11 @@ size_t wire_size(uint16_t type)
         [WIRE_LAYER_DONE] = sizeof(struct wire_answer),
         [WIRE_LAYERS] = sizeof(struct wire_plain),
         [WIRE_LAYERS_ARE] = sizeof(struct wire_layers_are),
+        [WIRE_DISK] = sizeof(struct wire_disk),
+        [WIRE_DISK_PROGRESS] = sizeof(struct wire_disk_progress),
+        [WIRE_DISK_DONE] = sizeof(struct wire_disk_done),
+        [WIRE_DISKS] = sizeof(struct wire_plain),
+        [WIRE_DISKS_ARE] = sizeof(struct wire_disks_are),
     };
 
     return type < WIRE_TYPE_MAX ? sizes[type] : 0;

@@ -24,6 +24,8 @@
 #define WIRE_TMPFS_MAX 16u
 #define WIRE_ZYGOTE_KEY_MAX 128u /* This includes the NUL. */
 #define WIRE_LAYER_NAME 72u      /* The name of a template layer and its NUL fit. */
+#define WIRE_DISK_NAME 32u       /* The name of a disk and its NUL fit. */
+#define WIRE_VOLUMES_MAX 16u
 
 enum wire_type {
     WIRE_READY = 1, /* spawner: set-up done, or why not */
@@ -76,6 +78,13 @@ enum wire_type {
     WIRE_LAYER_DONE, /* spawner: struct wire_answer */
     WIRE_LAYERS,     /* engine: head only */
     WIRE_LAYERS_ARE, /* spawner: struct wire_layers_are; fds: a sealed memfd with the names, unless it failed */
+
+    /* Disks that can be copied and kept (spawner/disk_jobs.c). head.run is any number, as above. */
+    WIRE_DISK,          /* engine: struct wire_disk */
+    WIRE_DISK_PROGRESS, /* spawner: struct wire_disk_progress, any number of times */
+    WIRE_DISK_DONE,     /* spawner: struct wire_disk_done */
+    WIRE_DISKS,         /* engine: head only */
+    WIRE_DISKS_ARE,     /* spawner: struct wire_disks_are; fds: a sealed memfd with struct wire_disk_info of each */
     WIRE_TYPE_MAX
 };
 
@@ -95,12 +104,16 @@ struct wire_ready {
     uint32_t landlock_abi;
     uint32_t zygotes; /* WIRE_RUN_ZYGOTE is possible. */
     uint32_t layers;  /* Template layers are possible. */
-    uint64_t list;    /* LIST_END: the number of the LIST that it answers; 0 otherwise. */
+    uint32_t disks;   /* Disks are possible. */
+    uint32_t unused;
+    uint64_t list; /* LIST_END: the number of the LIST that it answers; 0 otherwise. */
 };
 
 /*
  * The strings are, in this order: workdir, name, rootfs, template layers (lowest first), with WIRE_RUN_NEW_LAYER the
- * name of the new layer, binds (source, target), tmpfs paths, with WIRE_RUN_ZYGOTE the key, argv, environment.
+ * name of the new layer, with WIRE_RUN_DISK the disk of its store and the one that it is a copy of (or an empty
+ * string), volumes (disk, target), binds (source, target), tmpfs paths, with WIRE_RUN_ZYGOTE the key, argv,
+ * environment.
  */
 struct wire_run {
     struct wire_head head;
@@ -118,6 +131,9 @@ struct wire_run {
     uint32_t trust;
     uint32_t binds_overlay; /* One bit per bind; none that is in binds_ro. */
     uint32_t n_layers;      /* At most LAYERS_MAX; not with a rootfs. */
+    uint32_t n_volumes;     /* At most WIRE_VOLUMES_MAX. */
+    uint32_t volumes_ro;    /* One bit per volume. */
+    uint32_t unused;
 };
 
 struct wire_gate {
@@ -147,12 +163,14 @@ struct wire_done {
     uint32_t started;
     int32_t exit_code, signal;
     uint32_t limits_hit;
-    uint32_t refused; /* The failure is a refusal (BRIG_E_USAGE, _REFUSED, _UNSUPPORTED), not a fault. */
+    uint32_t refused; /* The failure is a refusal (BRIG_E_USAGE, _REFUSED, _UNSUPPORTED ...), not a fault. */
     int64_t ended_at_ns;
     struct brig_limits limits; /* as enforced */
     struct brig_usage usage;
     char sandbox_id[32];
     struct reading readings[BRIG_LAYER_MAX];
+    uint32_t code; /* enum brig_code of the failure, if it did not come up; else 0. */
+    uint32_t unused;
     char detail[256];
 };
 
@@ -186,6 +204,9 @@ struct wire_signal {
 /* With WIRE_RUN_SERVICE: its programs have ids that are not known here, so everybody inside may write to /workspace. */
 #define WIRE_RUN_ANY_USER (1u << 20)
 
+/* With WIRE_RUN_SERVICE: its store is a new disk. */
+#define WIRE_RUN_DISK (1u << 21)
+
 struct wire_answer {
     struct wire_head head;
     struct brig_err err; /* The code is BRIG_E_NONE if it is done. */
@@ -206,6 +227,43 @@ struct wire_layers_are {
     struct brig_err err; /* The code is BRIG_E_NONE if they are listed. */
     uint32_t len;        /* The bytes of all names, each with its NUL. */
     uint32_t unused;
+};
+
+enum wire_disk_op { WIRE_DISK_MAKE, WIRE_DISK_SNAP, WIRE_DISK_COPY, WIRE_DISK_REMOVE, WIRE_DISK_OP_MAX };
+
+struct wire_disk {
+    struct wire_head head;
+    uint32_t op; /* enum wire_disk_op */
+    uint32_t unused;
+    uint64_t box;          /* SNAP: the number of its run; else 0. */
+    uint64_t size, inodes; /* MAKE; else 0. */
+    char name[WIRE_DISK_NAME];
+    char from[WIRE_DISK_NAME]; /* COPY; else empty. */
+};
+
+struct wire_disk_info {
+    char name[WIRE_DISK_NAME];
+    uint64_t size, inodes, used, own;
+    uint32_t writers, readers;
+};
+
+struct wire_disk_progress {
+    struct wire_head head;
+    uint64_t at, of;
+};
+
+struct wire_disk_done {
+    struct wire_head head;
+    struct brig_err err;        /* The code is BRIG_E_NONE if it is done. */
+    struct wire_disk_info info; /* All zero after REMOVE. */
+};
+
+struct wire_disks_are {
+    struct wire_head head;
+    struct brig_err err; /* The code is BRIG_E_NONE if they are listed. */
+    uint32_t n;
+    uint32_t kind; /* enum disks_kind */
+    uint64_t size, used, reserved;
 };
 
 struct wire_freeze {
@@ -285,6 +343,10 @@ union wire_any {
     struct wire_limits_are limits_are;
     struct wire_layer layer;
     struct wire_layers_are layers_are;
+    struct wire_disk disk;
+    struct wire_disk_progress disk_progress;
+    struct wire_disk_done disk_done;
+    struct wire_disks_are disks_are;
 };
 
 /* Returns the exact size of a message of this type, or 0 for an unknown type. */

@@ -44,9 +44,10 @@ static struct jail_plan bare(const struct jail_plan *plan)
     struct jail_plan p = *plan;
 
     p.setup_fd = p.control_fd = p.init_fd = p.probe_fd = p.host_proc_fd = p.rootfs_fd = p.host_mnt_fd = p.highest_fd =
-        p.ids_fd = -1;
+        p.ids_fd = p.disk_ids_fd = -1;
     p.hostname = NULL;
     p.layers = p.new_layer = NULL;
+    p.volumes = NULL;
     p.binds = NULL;
     p.tmpfs = NULL;
     memset(p.lower_dirs, 0, sizeof p.lower_dirs);
@@ -190,7 +191,7 @@ static void take_fds(struct zygote_job *job, const struct zygote_head *head, con
     p->init_fd = fds[n++];
     p->probe_fd = fds[n++];
     p->host_proc_fd = fds[n++];
-    p->rootfs_fd = p->ids_fd = -1;
+    p->rootfs_fd = p->ids_fd = p->disk_ids_fd = -1;
     p->host_mnt_fd = head->mnt ? fds[n++] : -1;
     job->cgroup_fd = head->cgroup ? fds[n++] : -1;
     for (unsigned i = 0; i < p->n_binds; i++)

@@ -35,6 +35,7 @@ static const struct own_dir own_dirs[] = {
     {BRIG_DIR_CACHE, "sets", offsetof(struct places, sets), 0},
     {BRIG_DIR_STATE, "templates", offsetof(struct places, templates), 0711},
     {BRIG_DIR_STATE, "templates/layers", offsetof(struct places, layers), 0700},
+    {BRIG_DIR_STATE, "disks", offsetof(struct places, disks), 0700},
     {BRIG_DIR_STATE, "templates/blobs", offsetof(struct places, blobs), 0},
     {BRIG_DIR_STATE, "templates/work", offsetof(struct places, work), 0},
 };

@@ -151,6 +151,7 @@ struct places {
     char keys[4096];      /* state/keys: signing key, token key */
     char sets[4096];      /* cache/sets: dependency sets */
     char templates[4096]; /* state/templates, ours */
+    char disks[4096];     /* state/disks: the spawner's disks that can be kept */
     char layers[4096];    /* state/templates/layers: the spawner's store of layers */
     char blobs[4096];     /* state/templates/blobs: parts of images */
     char work[4096];      /* state/templates/work: uploads and what is being made */

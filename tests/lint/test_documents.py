@@ -178,7 +178,7 @@ class Documents(unittest.TestCase):
         same = {"POOL_FULL": "pool", "ATTACH": "plain", "STATS": "plain", "LIST": "plain", "ATTACHED": "answer",
                 "FROZEN": "answer", "STATS_ARE": "stats", "COUNTED": "stats",
                 "LISTED": "started", "LIST_END": "ready", "KEEP": "plain", "TAKE": "plain", "LAYER_DONE": "answer",
-                "LAYERS": "plain"}
+                "LAYERS": "plain", "DISKS": "plain"}
         facts = []
         for name, size in re.findall(r"^\| \d+ \| ([A-Z_]+) \| [^|]*\| (\d+) \|", text, re.M):
             facts.append(f"sizeof(struct wire_{same.get(name, name.lower())}) == {size}")

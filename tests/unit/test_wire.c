@@ -38,6 +38,11 @@ static const struct {
     {WIRE_LAYER_DONE, sizeof(struct wire_answer)},
     {WIRE_LAYERS, sizeof(struct wire_plain)},
     {WIRE_LAYERS_ARE, sizeof(struct wire_layers_are)},
+    {WIRE_DISK, sizeof(struct wire_disk)},
+    {WIRE_DISK_PROGRESS, sizeof(struct wire_disk_progress)},
+    {WIRE_DISK_DONE, sizeof(struct wire_disk_done)},
+    {WIRE_DISKS, sizeof(struct wire_plain)},
+    {WIRE_DISKS_ARE, sizeof(struct wire_disks_are)},
 };
 _Static_assert(ARRAY_SIZE(types) == WIRE_TYPE_MAX - 1, "every type");
 

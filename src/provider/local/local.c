@@ -103,8 +103,17 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
                                .require = spec->require,
                                .binds = spec->binds,
                                .n_binds = spec->n_binds};
-    const struct spec_more more = {spec->zygote,    spec->layers,    spec->n_layers,
-                                   spec->new_layer, spec->raw_upper, spec->any_user};
+    struct spec_volume volumes[PROVIDER_VOLUMES_MAX];
+    const struct spec_more more = {.zygote = spec->zygote,
+                                   .layers = spec->layers,
+                                   .n_layers = spec->n_layers,
+                                   .new_layer = spec->new_layer,
+                                   .raw_upper = spec->raw_upper,
+                                   .any_user = spec->any_user,
+                                   .disk = spec->disk,
+                                   .disk_from = spec->disk_from,
+                                   .volumes = volumes,
+                                   .n_volumes = spec->n_volumes};
     struct stat st;
     int fds[LOCAL_FDS] = {-1, -1};
 
@@ -115,6 +124,10 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
     if (spec->rootfs && stat(spec->rootfs, &st) == 0 && S_ISREG(st.st_mode))
         return err_set(err, BRIG_E_UNSUPPORTED, 0,
                        "rootfs %s: must be a directory; a tar is not unpacked for a long-lived sandbox", spec->rootfs);
+    if (spec->n_volumes > PROVIDER_VOLUMES_MAX)
+        return err_usage(err, "%zu volumes: at most %u", spec->n_volumes, PROVIDER_VOLUMES_MAX);
+    for (size_t i = 0; i < spec->n_volumes; i++)
+        volumes[i] = (struct spec_volume){spec->volumes[i].disk, spec->volumes[i].target, spec->volumes[i].read_only};
     if (spec->zygote && !(provider->ops->caps & PROVIDER_ZYGOTE))
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "zygote: there are none on this host");
     int r = local_gate_want(&spec->gate, &msg.gate, err);
@@ -203,6 +216,7 @@ static void box_ended(struct local *local, struct local_box *box, const struct b
 static void on_done(struct local *local, struct local_box *box, const struct wire_done *msg)
 {
     struct box_end end = {.cause = msg->cause < BRIG_CAUSE_MAX ? (enum brig_cause)msg->cause : BRIG_CAUSE_HOST_ERROR,
+                          .code = msg->code < BRIG_E_MAX ? (enum brig_code)msg->code : BRIG_E_HOST,
                           .limits_hit = msg->limits_hit,
                           .usage = msg->usage,
                           .ended_at_ns = msg->ended_at_ns};
@@ -227,6 +241,7 @@ void local_on_gone(struct local *local, const struct brig_err *why)
     while (local->boxes)
         box_ended(local, local->boxes, &end);
     local_fail_layers(local, why);
+    local_fail_disks(local, why);
     if (recovering)
         local->recovery.done(local->recovery.ctx);
     if (provider->gone)
@@ -322,6 +337,8 @@ static void on_list_end(struct local *local, const struct wire_ready *msg)
         local->ops.caps |= PROVIDER_ZYGOTE;
     if (msg->layers)
         local->ops.caps |= PROVIDER_LAYERS;
+    if (msg->disks)
+        local->ops.caps |= PROVIDER_DISKS;
     for (size_t i = 0; i < n; i++)
         give_out(local, &found[i]);
     mem_free(found);
@@ -366,6 +383,9 @@ void local_on_message(struct local *local, const union wire_any *msg, int *fds, 
         break;
     case WIRE_LAYER_DONE: local_on_layer(local, &msg->answer); break;
     case WIRE_LAYERS_ARE: local_on_layers(local, &msg->layers_are, fds, n_fds); break;
+    case WIRE_DISK_PROGRESS: local_on_disk_progress(local, &msg->disk_progress); break;
+    case WIRE_DISK_DONE: local_on_disk(local, &msg->disk_done); break;
+    case WIRE_DISKS_ARE: local_on_disks(local, &msg->disks_are, fds, n_fds); break;
     default: break; /* READY and POOL_FULL say nothing that LIST_END did not */
     }
 }
@@ -388,6 +408,7 @@ static void op_destroy(struct provider *provider)
     while (local->boxes)
         box_free(local, local->boxes);
     local_drop_layers(local);
+    local_drop_disks(local);
     mem_free(local->recovery.found);
     mem_free(local);
 }
@@ -409,6 +430,8 @@ static const struct provider_ops local_ops = {
     .gate = local_gate,
     .layer = local_layer,
     .layers = local_layers,
+    .disk = local_disk,
+    .disks = local_disks,
 };
 
 int provider_local_create(struct loop *loop, int spawner_fd, struct provider **ret, struct brig_err *err)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * local.h: the structures of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and their
- * lives, local_ask.c the questions about them, local_layers.c template layers, local_io.c the socket.
+ * lives, local_ask.c the questions about them, local_layers.c template layers, local_disks.c disks, local_io.c the
+ * socket.
  */
 #ifndef BRIG_PROVIDER_LOCAL_LOCAL_H
 #define BRIG_PROVIDER_LOCAL_LOCAL_H
@@ -14,6 +15,7 @@
 struct local;
 struct queued;
 struct layer_question;
+struct disk_question;
 
 /* One question to the spawner that is not answered yet. Questions of one kind are answered in order. */
 struct question {
@@ -58,6 +60,7 @@ struct local {
     uint64_t next_number;
     struct layer_question *layer_questions; /* The questions about layers that are not answered yet. */
     uint64_t next_layer_number;
+    struct disk_question *disk_questions;
     bool recovered; /* LIST was answered: numbers are known, and boxes may be made. */
     bool gone;
     struct brig_err gone_why;
@@ -121,6 +124,22 @@ void local_on_layer(struct local *local, const struct wire_answer *msg);
 void local_on_layers(struct local *local, const struct wire_layers_are *msg, const int *fds, size_t n_fds);
 void local_fail_layers(struct local *local, const struct brig_err *err); /* All open questions fail. */
 void local_drop_layers(struct local *local);                             /* Drops them without an answer. */
+
+/* ---- local_disks.c ---------------------------------------------------------------------------------- */
+
+int local_disk(struct provider *provider, const struct disk_order *order,
+               void (*progress)(void *ctx, uint64_t at, uint64_t of),
+               void (*done)(void *ctx, const struct disk_info *info, const struct brig_err *err), void *ctx,
+               struct brig_err *err) MUST_CHECK;
+int local_disks(struct provider *provider,
+                void (*done)(void *ctx, const struct disk_info *disks, size_t n, const struct disk_space *space,
+                             const struct brig_err *err),
+                void *ctx, struct brig_err *err) MUST_CHECK;
+void local_on_disk_progress(struct local *local, const struct wire_disk_progress *msg);
+void local_on_disk(struct local *local, const struct wire_disk_done *msg);
+void local_on_disks(struct local *local, const struct wire_disks_are *msg, const int *fds, size_t n_fds);
+void local_fail_disks(struct local *local, const struct brig_err *err); /* All open questions fail. */
+void local_drop_disks(struct local *local);                             /* Drops them without an answer. */
 
 /* ---- local.c --------------------------------------------------------------------------------------- */
 

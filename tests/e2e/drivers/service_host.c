@@ -11,7 +11,8 @@
  *     create KEY [name=value...]    memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs,
  *                                   require=all, zygote=KEY, profile=paranoid, statement=1 (then
  *                                   `layers KEY name=on:by:value ...` comes before `up`), template=LAYER,LAYER...,
- *                                   new_layer=NAME, writable=1, root=1, raw_upper=1
+ *                                   new_layer=NAME, writable=1, root=1, raw_upper=1, boxdisk=NAME, from=NAME,
+ *                                   vol=NAME:TARGET, vol_ro=NAME:TARGET
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
  *     channel KEY                   of process 1, which was there before brig-init; every whole frame is printed:
  *                                   `frame KEY TEXT`
@@ -19,6 +20,9 @@
  *     limits KEY MEMORY CPUS PIDS
  *     layer make|commit|remove NAME [TO]      answered by `layer NAME ok` or the error
  *     stored -                                answered by `stored NAME NAME ...`
+ *     disk make NAME SIZE INODES | disk snap NAME KEY | disk copy NAME FROM | disk remove NAME
+ *                                             answered by `disk NAME ok size= ...` or by its code and the error
+ *     disks -                                 answered by `disks kind= ... n=`, after `a-disk NAME size= ...` for each
  *     await TEXT                    the next lines wait until a line that begins so was printed
  *
  * A box that was found at the start has its id as KEY.
@@ -302,7 +306,11 @@ static void on_up(void *ctx, struct box_up *up)
 
 static void on_ended(void *ctx, const struct box_end *end)
 {
-    tell("ended %s %s hit=%x %s\n", ((struct item *)ctx)->key, brig_cause_name(end->cause), end->limits_hit,
+    tell("ended %s %s hit=%x %s%s\n", ((struct item *)ctx)->key, brig_cause_name(end->cause), end->limits_hit,
+         end->code == BRIG_E_LIMIT       ? "limit: "
+         : end->code == BRIG_E_CONFLICT  ? "conflict: "
+         : end->code == BRIG_E_NOT_FOUND ? "not-found: "
+                                         : "",
          end->detail);
     removed(ctx);
 }
@@ -402,6 +410,74 @@ static void layer(const char *what, const char *name, const char *to)
     }
 }
 
+/* ---- disks ------------------------------------------------------------------------------------------- */
+
+static void tell_disk(const char *word, const struct disk_info *info)
+{
+    tell("%s %s size=%" PRIu64 " inodes=%" PRIu64 " used=%" PRIu64 " own=%" PRIu64 " writers=%u readers=%u\n", word,
+         info->name, info->size, info->inodes, info->used, info->own, info->writers, info->readers);
+}
+
+static void on_disk_progress(void *ctx, uint64_t at, uint64_t of)
+{
+    tell("copied %s %" PRIu64 " %" PRIu64 "\n", (char *)ctx, at, of);
+}
+
+static void on_disk(void *ctx, const struct disk_info *info, const struct brig_err *err)
+{
+    if (err)
+        tell("disk %s code=%d %s\n", (char *)ctx, err->code, err->message);
+    else if (info)
+        tell_disk("disk", info);
+    else
+        tell("disk %s removed\n", (char *)ctx);
+    free(ctx);
+}
+
+static void on_disks(void *ctx UNUSED, const struct disk_info *disks, size_t n, const struct disk_space *space,
+                     const struct brig_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        tell_disk("a-disk", &disks[i]);
+    if (err)
+        tell("disks code=%d %s\n", err->code, err->message);
+    else
+        tell("disks kind=%s size=%" PRIu64 " used=%" PRIu64 " reserved=%" PRIu64 " n=%zu\n", space->kind, space->size,
+             space->used, space->reserved, n);
+}
+
+static void disk(char **words, unsigned n)
+{
+    static const struct {
+        const char *word;
+        enum disk_op op;
+    } ops[] = {{"make", DISK_MAKE}, {"snap", DISK_SNAP}, {"copy", DISK_COPY}, {"remove", DISK_REMOVE}};
+    struct disk_order order = {.name = words[1]};
+    struct brig_err err = {.message = ""};
+    char *copy = mem_strdup(words[1]);
+
+    for (size_t i = 0; i < ARRAY_SIZE(ops); i++)
+        if (strcmp(words[0], ops[i].word) == 0)
+            order.op = ops[i].op;
+    if (order.op == DISK_MAKE && n >= 4) {
+        order.size = strtoull(words[2], NULL, 10);
+        order.inodes = strtoull(words[3], NULL, 10);
+    }
+    if (order.op == DISK_COPY && n >= 3)
+        order.from = words[2];
+    struct item *item = order.op == DISK_SNAP && n >= 3 ? find(words[2]) : NULL;
+    if (order.op == DISK_SNAP && !item) {
+        tell("unknown %s\n", words[2]);
+        free(copy);
+        return;
+    }
+    order.box = item ? item->box : NULL;
+    if (provider->ops->disk(provider, &order, on_disk_progress, on_disk, copy, &err) < 0) {
+        tell("disk %s code=%d %s\n", words[1], err.code, err.message);
+        free(copy);
+    }
+}
+
 /* Splits at commas, in place. */
 static size_t split(char *text, const char **out)
 {
@@ -420,6 +496,7 @@ static void create(const char *key, char **words, unsigned n)
     struct provider_spec spec = {0};
     struct brig_bind binds[MAX_BINDS];
     const char *layers[MAX_LAYERS];
+    struct provider_volume volumes[PROVIDER_VOLUMES_MAX];
     struct brig_err err = {.message = ""};
     struct item *item = add(key);
 
@@ -451,7 +528,14 @@ static void create(const char *key, char **words, unsigned n)
             spec.root_inside = true;
         else if (strcmp(words[i], "raw_upper") == 0)
             spec.raw_upper = true;
-        else if (strcmp(words[i], "profile") == 0)
+        else if (strcmp(words[i], "boxdisk") == 0)
+            spec.disk = value;
+        else if (strcmp(words[i], "from") == 0)
+            spec.disk_from = value;
+        else if (strncmp(words[i], "vol", 3) == 0 && colon && spec.n_volumes < PROVIDER_VOLUMES_MAX) {
+            *colon++ = '\0';
+            volumes[spec.n_volumes++] = (struct provider_volume){value, colon, strcmp(words[i], "vol_ro") == 0};
+        } else if (strcmp(words[i], "profile") == 0)
             spec.profile = strcmp(value, "paranoid") == 0 ? BRIG_PROFILE_PARANOID : BRIG_PROFILE_COMPAT;
         else if (strcmp(words[i], "statement") == 0)
             item->statement = true;
@@ -465,6 +549,7 @@ static void create(const char *key, char **words, unsigned n)
     }
     spec.binds = binds;
     spec.layers = layers;
+    spec.volumes = volumes;
     const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = item};
     if (provider->ops->create(provider, &spec, &events, &item->box, &err) < 0) {
         tell("refused %s %s\n", key, err.message);
@@ -490,6 +575,10 @@ static void obey(char *line)
         create(words[1], words + 2, n - 2);
     else if (strcmp(words[0], "layer") == 0 && n >= 3)
         layer(words[1], words[2], n > 3 ? words[3] : NULL);
+    else if (strcmp(words[0], "disk") == 0 && n >= 3)
+        disk(words + 1, n - 1);
+    else if (strcmp(words[0], "disks") == 0)
+        r = provider->ops->disks(provider, on_disks, NULL, &err);
     else if (strcmp(words[0], "stored") == 0)
         r = provider->ops->layers(provider, on_stored, NULL, &err);
     else if (strcmp(words[0], "pool") == 0)

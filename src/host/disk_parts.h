@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* disk_parts.h: what the files of disks.h share. */
+#ifndef BRIG_HOST_DISK_PARTS_H
+#define BRIG_HOST_DISK_PARTS_H
+
+#include "host/disks.h"
+
+#define TMP_PREFIX "tmp-"
+#define FACTS_XATTR "trusted.brig.disk"
+
+uint64_t disks_host_free(const struct disk_store *store); /* What the host's file system can still give us. */
+int disk_write_facts(int fd, uint64_t size, uint64_t inodes) MUST_CHECK;
+
+#endif

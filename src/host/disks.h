@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * disks.h: disks of sandboxes that can be copied and kept (provider/provider.h says what they are for). A disk is a
+ * file with an ext4 file system in it, in a place where files can share blocks, if this host has one. Only the spawner
+ * works there. The directory of disks holds
+ *
+ *     box-ID snap-ID vol-ID    disks
+ *     golden-...               empty file systems, of which new disks are copies
+ *     tmp-...                  what is being made; a start removes it
+ *
+ * or, where the host's own file system cannot share blocks, one file `pool.xfs` with an XFS that has all of these. That
+ * file never has a hole: the XFS would lose data when the host's disk is full. The functions below that take time run
+ * in processes of their own (spawner/disk_jobs.c).
+ */
+#ifndef BRIG_HOST_DISKS_H
+#define BRIG_HOST_DISKS_H
+
+#include <brig.h>
+#include <sys/types.h>
+
+#include "base/base.h"
+#include "base/buf.h"
+
+#define DISK_NAME 32u /* the bytes of a name with its NUL fit */
+#define DISK_PRE_BOX "box-"
+#define DISK_PRE_SNAP "snap-"
+#define DISK_PRE_VOLUME "vol-"
+#define DISK_OPEN_FDS 4u /* what disks_begin() gives */
+
+enum disks_kind { DISKS_CLOSED, DISKS_POOL, DISKS_SHARED, DISKS_COPIES, DISKS_KIND_MAX };
+
+struct disk_store {
+    int dir_fd;                     /* The directory; -1 if there can be no disks. */
+    int lock_fd;                    /* Only one spawner at a time uses it. */
+    int fd;                         /* Where disks lie; -1 until it is opened for the first time. */
+    int mount_fd, pool_fd, loop_fd; /* A pool has a mount, a file and a device; else -1. */
+    enum disks_kind kind;
+    uint64_t max;  /* What all disks may take; 0 for half of what is free. */
+    char why[192]; /* Why there are none, or why blocks are not shared. */
+};
+#define DISK_STORE_INIT                  \
+    ((struct disk_store){.dir_fd = -1,   \
+                         .lock_fd = -1,  \
+                         .fd = -1,       \
+                         .mount_fd = -1, \
+                         .pool_fd = -1,  \
+                         .loop_fd = -1,  \
+                         .why = "this service has no directory of disks"})
+
+/* One disk, as it is on the disk. */
+struct disk_facts {
+    char name[DISK_NAME];
+    uint64_t size, inodes; /* what can be written to it */
+    uint64_t bytes;        /* the length of its file */
+    uint64_t used, own;    /* its blocks, and those that it does not share */
+};
+
+struct host;
+struct cg;
+
+/* Is it a name of this kind (DISK_PRE_BOX, DISK_PRE_SNAP, DISK_PRE_VOLUME)? */
+bool disk_name_ok(const char *name, const char *kind);
+/* Can anything be written to it? A snapshot is never written to. */
+bool disk_is_writable(const char *name);
+/* The bytes of the file of a disk with this size. */
+uint64_t disk_bytes(uint64_t size, uint64_t inodes);
+
+/* Opens the directory and takes its lock. On failure there are no disks, and store->why says why. */
+void disks_open(struct disk_store *store, const char *path, uint64_t max);
+void disks_done(struct disk_store *store);
+/* Whether something was kept here, so that there is something to open. */
+bool disks_kept(const struct disk_store *store);
+/*
+ * What a disk may take, and what all of them may take at most: `room` is there now, `most` could be made. `used` is
+ * what they have.
+ */
+struct disk_room {
+    uint64_t used, room, most;
+};
+int disks_room(const struct disk_store *store, struct disk_room *ret, struct brig_err *err) MUST_CHECK;
+/* Opens a disk that is there. Returns a descriptor, or a negative errno with err. */
+int disk_open(const struct disk_store *store, const char *name, bool read_only, struct brig_err *err) MUST_CHECK;
+int disk_read_facts(int fd, const char *name, struct disk_facts *ret, struct brig_err *err) MUST_CHECK;
+
+/* ---- in processes of their own ---------------------------------------------------------------------- */
+
+/* Told while blocks are copied that cannot be shared. */
+struct disk_teller {
+    void (*tell)(void *ctx, uint64_t at, uint64_t of);
+    void *ctx;
+};
+
+/*
+ * Opens the place of disks, which is made if need be, and removes what an earlier spawner left there. It sets fd, kind,
+ * why and the descriptors of a pool in store.
+ */
+int disks_begin(const struct host *host, struct disk_store *store, struct brig_err *err) MUST_CHECK;
+/* Appends struct disk_facts of all disks. */
+int disks_measure(const struct disk_store *store, struct buf *out, struct brig_err *err) MUST_CHECK;
+/* Makes the pool at least so large, as far as the host's disk can back it. */
+int disks_grow(const struct disk_store *store, uint64_t bytes, struct brig_err *err) MUST_CHECK;
+/* Makes an empty disk. With `lasting` it is on the disk when this returns. */
+int disk_make(const struct host *host, const struct disk_store *store, const char *name, uint64_t size, uint64_t inodes,
+              bool lasting, struct disk_facts *ret, struct brig_err *err) MUST_CHECK;
+/* Copies one that nobody writes to; it waits for a mount of it that is on its way out. */
+int disk_copy(const struct disk_store *store, const char *name, const char *from, bool lasting,
+              const struct disk_teller *teller, struct disk_facts *ret, struct brig_err *err) MUST_CHECK;
+/* Removes what is left of a disk whose maker has died. */
+void disk_remove_half(const struct disk_store *store, const char *name);
+int disk_remove(const struct disk_store *store, const char *name, struct brig_err *err) MUST_CHECK;
+/* Waits until no mount of it is left (of one that is to be written to: of any kind), and mends it after a crash. */
+int disk_prepare(const struct host *host, const struct disk_store *store, const char *name, bool read_only,
+                 struct brig_err *err) MUST_CHECK;
+
+/* A copy of a store that a live sandbox has mounted. */
+struct disk_snap {
+    const char *name;
+    const char *from;      /* The disk that the store is, or NULL. */
+    const char *device;    /* Else the block device of it. */
+    int mount_fd;          /* The mounted store. */
+    const struct cg *cg;   /* It is frozen for the copy; NULL if it stands still already. */
+    uint64_t size, inodes; /* of a device */
+};
+int disk_snap(const struct disk_store *store, const struct disk_snap *snap, const struct disk_teller *teller,
+              struct disk_facts *ret, struct brig_err *err) MUST_CHECK;
+
+/* disk_pool.c */
+int pool_open(const struct host *host, struct disk_store *store, struct brig_err *err) MUST_CHECK;
+bool pool_exists(const struct disk_store *store);
+/* Waits until nobody has the file open for writing (for_writing: nobody has it open at all). */
+int disk_wait_free(int fd, bool for_writing, struct brig_err *err) MUST_CHECK;
+uint64_t pool_most(const struct disk_store *store, uint64_t now);
+
+#endif

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * disk_jobs.c: what the engine asks about disks, and runs that have some. Names, sizes and who uses what are checked
+ * here; processes of their own do the work (disk_work.h), and answers come when they have ended.
+ *
+ * Theory of operation. The list of disks is in memory, with those that are being made. Jobs wait in their order until
+ * the place of disks is open and there is room for what they may take. Room is an account:
+ *
+ *     blocks in use + what each writable disk may still write + what is asked for  <=  what there is
+ *
+ * A writable disk may still write its whole length except for the blocks that it has and shares with nobody. That
+ * number was true at the last measurement. Since then it can only have grown (together with the blocks in use), unless
+ * the disk was copied, which sets it to 0. So an old number may refuse too early, never too late, and before a job is
+ * refused all disks are measured again, and a pool grows. A disk that is being made counts in full, and one whose
+ * sandbox has ended counts until its file is gone. So the place of disks never runs full under a disk, where writes
+ * would be lost that the programs in it believe to be done.
+ *
+ * A sandbox stands still while its store is copied. The process that copies thaws it; if that process dies or hangs,
+ * the spawner does.
+ */
+#include "spawner/disk_jobs.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "jail/sys.h"
+
+#define JOBS_MAX 1024u
+#define RUNNING_MAX 24u
+#define SNAP_PATIENCE_NS (60 * NS_PER_SEC) /* without a word of the process, while a sandbox stands still for it */
+
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
+
+struct disk_job *disk_job_add(struct spawner *spawner, enum disk_task task, uint64_t number, bool first,
+                              struct brig_err *err)
+{
+    struct disk_job **at = &spawner->disks.jobs;
+    struct disk_job *job = spawner->disks.n_jobs < JOBS_MAX || number == 0 ? mem_zalloc(sizeof *job) : NULL;
+
+    if (!job && spawner->disks.n_jobs >= JOBS_MAX)
+        (void)err_set(err, BRIG_E_LIMIT, 0, "disks: %u orders wait already", JOBS_MAX);
+    else if (!job)
+        (void)err_nomem(err);
+    if (!job)
+        return NULL;
+    *job = (struct disk_job){.spawner = spawner, .task = task, .number = number, .sock = -1, .on_say = {.fd = -1}};
+    while (!first && *at)
+        at = &(*at)->next;
+    job->next = *at;
+    *at = job;
+    spawner->disks.n_jobs++;
+    return job;
+}
+
+static void job_free(struct disk_job *job)
+{
+    struct disk_job **at = &job->spawner->disks.jobs;
+
+    while (*at != job)
+        at = &(*at)->next;
+    *at = job->next;
+    job->spawner->disks.n_jobs--;
+    loop_remove(job->spawner->loop, &job->on_say);
+    loop_timer_clear(job->spawner->loop, &job->on_late);
+    base_close_fd(&job->sock);
+    mem_free(job);
+}
+
+static bool is_upkeep(const struct disk_job *job)
+{
+    return job->task == TASK_BEGIN || job->task == TASK_MEASURE || job->task == TASK_GROW;
+}
+
+/* The name of the disk that it makes, or "". */
+const char *disk_job_makes(const struct disk_job *job)
+{
+    return !job->claimed ? "" : job->run ? job->run->disk : job->name;
+}
+
+/* ... and of the one whose blocks it shares. */
+const char *disk_job_shares(const struct disk_job *job)
+{
+    if (!job->judged)
+        return "";
+    return !job->run ? job->from : job->run->disk_from ? job->run->disk_from : "";
+}
+
+static void thaw(struct disk_job *job)
+{
+    struct sandbox *box = job->task == TASK_SNAP ? sandbox_by_run(job->spawner, job->box) : NULL;
+
+    if (box && box->snapping)
+        service_snapped(box);
+}
+
+/* A run whose disks are there is built like any other. */
+static void build(struct disk_job *job, const struct disk_facts *facts, const struct brig_err *why)
+{
+    struct spawner *spawner = job->spawner;
+    struct run_spec *run = job->run;
+    struct brig_err err = {.code = BRIG_E_NONE};
+    int r = 0;
+
+    job->run = NULL;
+    if (why) {
+        err = *why;
+        r = -EIO;
+    } else if (job->cancelled) {
+        r = err_set(&err, BRIG_E_REFUSED, 0, "it was ended before it was there");
+    }
+    if (r == 0 && run->disk) { /* a copy has the size of what it is a copy of */
+        run->limits.disk = facts->size;
+        run->limits.inodes = facts->inodes;
+    }
+    if (r == 0)
+        r = sandbox_build(spawner, run, &err);
+    if (r == 0)
+        return;
+    if (!why)
+        disk_run_gone(spawner, run);
+    spawner_fail(spawner, run, &err);
+    run_spec_done(run);
+}
+
+static void upkeep_done(struct disk_job *job, const struct brig_err *err)
+{
+    struct spawner *spawner = job->spawner;
+
+    spawner->disks.keeping = false;
+    if (job->number != 0)
+        disks_answer(spawner, job->number, err);
+    if (!err || job->task == TASK_MEASURE)
+        return;
+    /* Whoever waits for room looks again, and is refused with what there is; without a place of disks all fail. */
+    for (struct disk_job *other = spawner->disks.jobs, *next; other && job->task == TASK_BEGIN; other = next) {
+        next = other->next;
+        if (other == job || other->running)
+            continue;
+        if (other->task == TASK_MEASURE)
+            disks_answer(spawner, other->number, err);
+        else if (other->task == TASK_RUN)
+            build(other, NULL, err);
+        else
+            disk_answer(spawner, other->number, NULL, err);
+        job_free(other);
+    }
+}
+
+/* It has ended, well or not. */
+static void job_done(struct disk_job *job, const struct disk_facts *facts, const struct brig_err *err)
+{
+    struct spawner *spawner = job->spawner;
+    struct disk_entry *entry;
+
+    if (job->running) {
+        spawner->disks.n_running--;
+        while (waitpid(job->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+        job->running = false;
+    }
+    thaw(job);
+    disk_entry_copied(spawner, disk_job_shares(job)); /* what was measured meanwhile is of before */
+    entry = disk_job_makes(job)[0] ? disk_entry_find(spawner, disk_job_makes(job)) : NULL;
+    if (entry && err) {
+        disk_remove_half(&spawner->host.disks, disk_job_makes(job));
+        disk_entry_remove(spawner, disk_job_makes(job));
+    } else if (entry) {
+        entry->pending = false;
+        entry->facts = *facts;
+        /* a measurement that began before it was shared knows less */
+        entry->copied_at = ++spawner->disks.stamp;
+    }
+    if (job->task == TASK_REMOVE && (!err || err->code == BRIG_E_NOT_FOUND))
+        disk_entry_remove(spawner, job->name);
+    if (is_upkeep(job))
+        upkeep_done(job, err);
+    else if (job->task == TASK_RUN)
+        build(job, facts, err);
+    else
+        disk_answer(spawner, job->number, job->task == TASK_REMOVE ? NULL : facts, err);
+    job_free(job);
+    disks_go(spawner);
+}
+
+/* The descriptors of the place of disks. */
+static int take_place(struct spawner *spawner, const struct disk_job *job, const struct disk_say *msg, int *fds,
+                      size_t n_fds, struct brig_err *err)
+{
+    struct disk_store *store = &spawner->host.disks;
+    int *places[DISK_OPEN_FDS] = {&store->fd, &store->mount_fd, &store->pool_fd, &store->loop_fd};
+    size_t n = 0;
+
+    for (unsigned i = 0; i < DISK_OPEN_FDS; i++)
+        if (msg->opened & (1u << i)) {
+            if (n + 1 >= n_fds)
+                return err_set(err, BRIG_E_HOST, EPROTO, "place of disks");
+            *places[i] = take_fd(&fds[n++]);
+        }
+    int r = disks_take_list(spawner, fds[n], msg->n, job->stamp, err);
+    if (r < 0)
+        return r;
+    store->kind = (enum disks_kind)msg->kind;
+    str_assign(store->why, msg->why);
+    return 0;
+}
+
+static void on_done(struct disk_job *job, struct disk_say *msg, int *fds, size_t n_fds)
+{
+    struct spawner *spawner = job->spawner;
+
+    if (msg->err.code == BRIG_E_NONE && job->task == TASK_BEGIN)
+        (void)!take_place(spawner, job, msg, fds, n_fds, &msg->err);
+    if (msg->err.code == BRIG_E_NONE && job->task == TASK_MEASURE && n_fds == 1)
+        (void)!disks_take_list(spawner, fds[0], msg->n, job->stamp, &msg->err);
+    job_done(job, &msg->facts, msg->err.code == BRIG_E_NONE ? NULL : &msg->err);
+}
+
+static void on_say(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct disk_job *job = source->ctx;
+    struct disk_say msg;
+    int fds[DISK_OPEN_FDS + 1];
+    size_t n_fds = 0;
+    ssize_t n = fd_recv_nowait(job->sock, &msg, sizeof msg, fds, DISK_OPEN_FDS + 1, &n_fds);
+
+    if (n == -EAGAIN)
+        return;
+    if (n != (ssize_t)sizeof msg) {
+        struct brig_err err;
+        (void)err_set(&err, BRIG_E_HOST, EPIPE, "the process that works on disks has died");
+        job_done(job, NULL, &err);
+        return;
+    }
+    if (job->task == TASK_SNAP)
+        (void)!loop_timer_set(job->spawner->loop, &job->on_late, clock_mono_ns() + SNAP_PATIENCE_NS, NULL);
+    if (msg.type == SAY_DONE) {
+        on_done(job, &msg, fds, n_fds);
+    } else if (job->number != 0 && !job->run) {
+        const struct wire_disk_progress tell = {
+            {WIRE_MAGIC, WIRE_VERSION, WIRE_DISK_PROGRESS, job->number}, msg.at, msg.of};
+        spawner_send(job->spawner, &tell, NULL, 0);
+    }
+    fd_close_all(fds, n_fds);
+}
+
+/* It cannot be waited for: it may sleep in the kernel. But its sandbox goes on. */
+static void on_late(struct loop_timer *timer)
+{
+    struct disk_job *job = timer->ctx;
+
+    kill(job->pid, SIGKILL);
+    thaw(job);
+}
+
+static void job_start(struct disk_job *job)
+{
+    struct spawner *spawner = job->spawner;
+    struct sandbox *box = job->task == TASK_SNAP ? sandbox_by_run(spawner, job->box) : NULL;
+    const struct disk_work work = {.task = job->task,
+                                   .name = job->name,
+                                   .from = job->from,
+                                   .size = job->size,
+                                   .inodes = job->inodes,
+                                   .grow_to = job->grow_to,
+                                   .box = box,
+                                   .run = job->run};
+    struct brig_err err = {.code = BRIG_E_NONE};
+
+    job->stamp = ++spawner->disks.stamp;
+    disk_entry_copied(spawner, disk_job_shares(job));
+    int r = disk_work_start(spawner, &work, &job->pid, &job->sock, &err);
+    job->running = r == 0;
+    spawner->disks.n_running += r == 0;
+    if (r == 0 && box)
+        box->snapping = true;
+    job->on_say = (struct loop_source){.fd = -1, .fn = on_say, .ctx = job};
+    job->on_late = (struct loop_timer){.fn = on_late, .ctx = job};
+    if (r == 0 && (r = loop_add(spawner->loop, &job->on_say, job->sock, EPOLLIN, &err)) < 0)
+        kill(job->pid, SIGKILL);
+    if (r == 0 && box)
+        (void)!loop_timer_set(spawner->loop, &job->on_late, clock_mono_ns() + SNAP_PATIENCE_NS, NULL);
+    if (r < 0)
+        job_done(job, NULL, &err);
+}
+
+/* ---- room ---------------------------------------------------------------------------------------------- */
+
+static bool upkeep(struct spawner *spawner, enum disk_task task, uint64_t grow_to, struct brig_err *err)
+{
+    struct disk_job *job = spawner->disks.keeping ? NULL : disk_job_add(spawner, task, 0, true, err);
+
+    if (!job)
+        return spawner->disks.keeping;
+    job->grow_to = grow_to;
+    spawner->disks.keeping = true;
+    job_start(job);
+    return true;
+}
+
+/* What the account gets larger by: the new disk is in the list already, the blocks of the old one become shared. */
+static int check_room(struct disk_job *job, bool *ret_wait, struct brig_err *err)
+{
+    struct spawner *spawner = job->spawner;
+    const struct disk_entry *old = disk_job_shares(job)[0] ? disk_entry_find(spawner, disk_job_shares(job)) : NULL;
+    uint64_t more =
+        old && disk_is_writable(old->facts.name) && spawner->host.disks.kind != DISKS_COPIES ? old->facts.own : 0;
+    struct disk_room room;
+    int r = disks_room(&spawner->host.disks, &room, err);
+
+    if (r < 0)
+        return r;
+    uint64_t need = room.used + disks_promised(spawner) + more;
+    *ret_wait = false;
+    if (need <= room.room)
+        return 0;
+    if (!job->measured) {
+        job->measured = true;
+        *ret_wait = upkeep(spawner, TASK_MEASURE, 0, err);
+        return *ret_wait ? 0 : -ENOMEM;
+    }
+    if (need <= room.most && !job->grown) {
+        job->grown = true;
+        *ret_wait = upkeep(spawner, TASK_GROW, need + need / 16 + (need - room.room), err);
+        return *ret_wait ? 0 : -ENOMEM;
+    }
+    return err_set(err, BRIG_E_LIMIT, 0,
+                   "disks: %" PRIu64 " bytes are needed for all that they may hold, and %" PRIu64 " can be had", need,
+                   room.most);
+}
+
+static bool same_box_runs(const struct disk_job *job)
+{
+    for (const struct disk_job *other = job->spawner->disks.jobs; other; other = other->next)
+        if (other != job && other->running && other->task == TASK_SNAP && other->box == job->box)
+            return true;
+    return false;
+}
+
+/* A job may have waited: what it needs may be gone, or used otherwise. */
+static int check_still(const struct disk_job *job, struct brig_err *err)
+{
+    const struct sandbox *box = job->task == TASK_SNAP ? sandbox_by_run(job->spawner, job->box) : NULL;
+
+    if (job->task == TASK_SNAP && (!box || box->verdict.cause != BRIG_CAUSE_MAX))
+        return err_set(err, BRIG_E_GONE, 0, "the sandbox has ended");
+    if (job->task == TASK_RUN && job->cancelled)
+        return err_set(err, BRIG_E_REFUSED, 0, "it was ended before it was there");
+    return 0;
+}
+
+static void try_start(struct disk_job *job)
+{
+    struct brig_err err = {.code = BRIG_E_NONE};
+    bool wait = false;
+    int r = check_still(job, &err);
+
+    if (r == 0 && !job->judged)
+        r = disk_job_judge(job, &err);
+    if (r == 0 && disk_job_makes(job)[0])
+        r = check_room(job, &wait, &err);
+    if (r < 0)
+        job_done(job, NULL, &err);
+    else if (!wait)
+        job_start(job);
+}
+
+void disks_go(struct spawner *spawner)
+{
+    struct disks *disks = &spawner->disks;
+    struct brig_err err;
+
+    if (disks->going || spawner->stop)
+        return;
+    disks->going = true;
+    for (bool again = true; again;) {
+        again = false;
+        for (struct disk_job *job = disks->jobs; job && !again; job = job->next) {
+            bool keep = disk_job_makes(job)[0] != '\0' || !job->judged || is_upkeep(job);
+            if (job->running || disks->n_running >= RUNNING_MAX || (keep && disks->keeping))
+                continue;
+            if (spawner->host.disks.kind == DISKS_CLOSED) {
+                (void)!upkeep(spawner, TASK_BEGIN, 0, &err);
+                break;
+            }
+            if (job->task == TASK_SNAP && same_box_runs(job))
+                continue;
+            if (job->task == TASK_MEASURE)
+                disks->keeping = true;
+            again = true; /* the list may be another one now */
+            try_start(job);
+        }
+    }
+    disks->going = false;
+}
+
+void disk_jobs_done(struct spawner *spawner)
+{
+    struct disks *disks = &spawner->disks;
+
+    while (disks->jobs) {
+        struct disk_job *job = disks->jobs;
+        if (job->running) {
+            kill(job->pid, SIGKILL);
+            while (waitpid(job->pid, NULL, 0) < 0 && errno == EINTR)
+                ;
+        }
+        run_spec_done(job->run);
+        job_free(job);
+    }
+    while (disks->entries) {
+        const char *name = disks->entries->facts.name;
+        if (disk_name_ok(name, DISK_PRE_BOX) && spawner->host.disks.fd >= 0)
+            (void)!unlinkat(spawner->host.disks.fd, name, 0);
+        disk_entry_remove(spawner, name);
+    }
+}

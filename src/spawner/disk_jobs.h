@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * disk_jobs.h: what the files about disks share: the list of disks (disk_list.c), the jobs (disk_jobs.c, which explains
+ * all of it), and the orders that they come from (disk_orders.c).
+ */
+#ifndef BRIG_SPAWNER_DISK_JOBS_H
+#define BRIG_SPAWNER_DISK_JOBS_H
+
+#include "spawner/disk_work.h"
+
+struct disk_entry {
+    struct disk_entry *next;
+    struct disk_facts facts;
+    bool pending;       /* It is being made. */
+    uint64_t copied_at; /* The stamp of its last copy. */
+};
+
+struct disk_job {
+    struct disk_job *next;
+    struct spawner *spawner;
+    enum disk_task task;
+    uint64_t number; /* of the question; 0 if nobody waits for an answer */
+    char name[DISK_NAME], from[DISK_NAME];
+    uint64_t size, inodes;
+    uint64_t box;         /* SNAP: the number of the run */
+    struct run_spec *run; /* RUN: owned until it is built */
+    uint64_t grow_to;
+    uint64_t stamp; /* when it began */
+    bool judged;    /* It can be done, by what is there. */
+    bool claimed;   /* The disk that it makes is in the list. */
+    bool running, measured, grown, cancelled;
+    pid_t pid;
+    int sock;
+    struct loop_source on_say;
+    struct loop_timer on_late;
+};
+
+/* ---- disk_list.c --------------------------------------------------------------------------------------- */
+
+struct disk_entry *disk_entry_find(const struct spawner *spawner, const char *name);
+int disk_entry_add(struct spawner *spawner, const struct disk_facts *facts, bool pending,
+                   struct brig_err *err) MUST_CHECK;
+void disk_entry_remove(struct spawner *spawner, const char *name);
+void disk_entry_copied(struct spawner *spawner, const char *name); /* It shares all of its blocks from now on. */
+uint64_t disks_promised(const struct spawner *spawner);            /* What all of them may still write. */
+/* Takes over what a measurement that began at this stamp has found. */
+int disks_take_list(struct spawner *spawner, int fd, uint32_t n, uint64_t stamp, struct brig_err *err) MUST_CHECK;
+/* Answer DISK and DISKS; err is NULL if it is done. */
+void disk_answer(struct spawner *spawner, uint64_t number, const struct disk_facts *facts, const struct brig_err *err);
+void disks_answer(struct spawner *spawner, uint64_t number, const struct brig_err *err);
+
+/* ---- disk_jobs.c --------------------------------------------------------------------------------------- */
+
+/* number: of the question; 0 if nobody waits for an answer. first: before all others. */
+struct disk_job *disk_job_add(struct spawner *spawner, enum disk_task task, uint64_t number, bool first,
+                              struct brig_err *err) MUST_CHECK;
+const char *disk_job_makes(const struct disk_job *job);  /* The name of the disk that it makes, or "". */
+const char *disk_job_shares(const struct disk_job *job); /* ... and of the one whose blocks it shares. */
+void disks_go(struct spawner *spawner);                  /* Starts what can be started. */
+
+/* ---- disk_orders.c ------------------------------------------------------------------------------------- */
+
+/* Whether it can be done, by what is there. Nothing is known of that before the place of disks is open. */
+int disk_job_judge(struct disk_job *job, struct brig_err *err) MUST_CHECK;
+
+#endif

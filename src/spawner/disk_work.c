@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * disk_work.c: a process that does one thing with disks (disk_work.h). It is a copy of the spawner, and lets go of the
+ * sandboxes' sockets first: whoever holds one keeps a sandbox from noticing its end.
+ */
+#include "spawner/disk_work.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "gate/gate_wire.h"
+#include "jail/sys.h"
+
+#define LIST_MAX (8u << 20)
+#define TELL_STEP (UINT64_C(16) << 20)
+
+struct talk {
+    int sock;
+    uint64_t told;
+};
+
+/* A spawner that is gone does not listen; then neither does anybody else want the result. */
+static void say(int sock, const struct disk_say *msg, const int *fds, size_t n_fds)
+{
+    if (fd_send(sock, msg, sizeof *msg, fds, n_fds) < 0)
+        _exit(1);
+}
+
+static void tell(void *ctx, uint64_t at, uint64_t of)
+{
+    struct talk *talk = ctx;
+    const struct disk_say msg = {.type = SAY_PROGRESS, .at = at, .of = of};
+
+    if (at < talk->told + TELL_STEP && at < of)
+        return;
+    talk->told = at;
+    say(talk->sock, &msg, NULL, 0);
+}
+
+/* The list of all disks in a memfd. */
+static int list(const struct disk_store *store, struct disk_say *msg)
+{
+    AUTO_BUF struct buf all = BUF_INIT(LIST_MAX);
+    int r = disks_measure(store, &all, &msg->err);
+
+    if (r < 0)
+        return r;
+    int fd = gate_memfd("disks", all.data, all.len);
+    msg->n = (uint32_t)(all.len / sizeof(struct disk_facts));
+    return fd < 0 ? err_set(&msg->err, BRIG_E_HOST, -fd, "memfd") : fd;
+}
+
+static int begin(struct host *host, struct disk_say *msg, int fds[DISK_OPEN_FDS + 1])
+{
+    struct disk_store *store = &host->disks;
+    int r = disks_begin(host, store, &msg->err);
+
+    if (r < 0)
+        return r;
+    const int all[DISK_OPEN_FDS] = {store->fd, store->mount_fd, store->pool_fd, store->loop_fd};
+    int n = 0;
+    for (unsigned i = 0; i < DISK_OPEN_FDS; i++)
+        if (all[i] >= 0) {
+            msg->opened |= 1u << i;
+            fds[n++] = all[i];
+        }
+    msg->kind = store->kind;
+    str_assign(msg->why, store->why);
+    fds[n] = list(store, msg);
+    return fds[n] < 0 ? fds[n] : n + 1;
+}
+
+/* A descriptor of a sandbox, below those that are closed. */
+static int bring_down(int fd)
+{
+    return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, SPAWNER_FD_MIN);
+}
+
+static int snap(const struct disk_store *store, const struct disk_work *work, const struct sandbox *box, struct cg *cg,
+                int mount_fd, struct talk *talk, struct disk_say *msg)
+{
+    const struct disk_teller teller = {tell, talk};
+    const struct disk_snap what = {.name = work->name,
+                                   .from = box->run->disk,
+                                   .device = box->image.node,
+                                   .mount_fd = mount_fd,
+                                   .cg = box->frozen ? NULL : cg,
+                                   .size = box->limits.disk,
+                                   .inodes = box->limits.inodes};
+
+    return disk_snap(store, &what, &teller, &msg->facts, &msg->err);
+}
+
+static int prepare_run(const struct host *host, const struct disk_work *work, struct talk *talk, struct disk_say *msg)
+{
+    const struct disk_teller teller = {tell, talk};
+    const struct run_spec *run = work->run;
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < run->n_volumes; i++)
+        r = disk_prepare(host, &host->disks, run->volumes[i].disk, run->volumes[i].read_only, &msg->err);
+    if (r < 0 || !run->disk)
+        return r;
+    return run->disk_from ? disk_copy(&host->disks, run->disk, run->disk_from, false, &teller, &msg->facts, &msg->err)
+                          : disk_make(host, &host->disks, run->disk, run->limits.disk, run->limits.inodes, false,
+                                      &msg->facts, &msg->err);
+}
+
+static int do_it(struct host *host, const struct disk_work *work, struct talk *talk, struct disk_say *msg)
+{
+    const struct disk_teller teller = {tell, talk};
+    const struct disk_store *store = &host->disks;
+
+    switch (work->task) {
+    case TASK_GROW: return disks_grow(store, work->grow_to, &msg->err);
+    case TASK_MAKE: return disk_make(host, store, work->name, work->size, work->inodes, true, &msg->facts, &msg->err);
+    case TASK_COPY: return disk_copy(store, work->name, work->from, true, &teller, &msg->facts, &msg->err);
+    case TASK_REMOVE: return disk_remove(store, work->name, &msg->err);
+    case TASK_RUN: return prepare_run(host, work, talk, msg);
+    default: return err_set(&msg->err, BRIG_E_HOST, EINVAL, "work on disks");
+    }
+}
+
+static _Noreturn void child(struct spawner *spawner, const struct disk_work *work, int sock, pid_t parent)
+{
+    struct host *host = &spawner->host;
+    struct disk_say msg = {.type = SAY_DONE};
+    struct talk talk = {.sock = sock};
+    struct cg cg = CG_INIT;
+    int mount_fd = -1, fds[DISK_OPEN_FDS + 1], n = 0;
+
+    prctl(PR_SET_NAME, "brig-disk");
+    if (work->box) {
+        cg = work->box->cg;
+        cg.v2_fd = bring_down(cg.v2_fd);
+        for (size_t i = 0; i < ARRAY_SIZE(cg.v1_fd); i++)
+            cg.v1_fd[i] = bring_down(cg.v1_fd[i]);
+        mount_fd = bring_down(work->box->store_fd);
+    }
+    close_range(SANDBOX_FD_MIN, ~0u, 0);
+    close(spawner->engine_fd);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    if (work->task == TASK_BEGIN)
+        n = begin(host, &msg, fds);
+    else if (work->task == TASK_MEASURE)
+        n = (fds[0] = list(&host->disks, &msg)) < 0 ? fds[0] : 1;
+    else if (work->task == TASK_SNAP)
+        n = snap(&host->disks, work, work->box, &cg, mount_fd, &talk, &msg);
+    else
+        n = do_it(host, work, &talk, &msg);
+    if (n < 0 && msg.err.code == BRIG_E_NONE)
+        (void)err_set(&msg.err, BRIG_E_HOST, -n, "work on disks");
+    say(sock, &msg, fds, n > 0 ? (size_t)n : 0);
+    _exit(0);
+}
+
+int disk_work_start(struct spawner *spawner, const struct disk_work *work, pid_t *ret_pid, int *ret_sock,
+                    struct brig_err *err)
+{
+    int pair[2];
+    pid_t self = getpid();
+
+    if (SYS(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) < 0)
+        return err_host(err, "socketpair");
+    AUTO_FD int ours = pair[0];
+    AUTO_FD int theirs = pair[1];
+    pid_t pid = SYS(fork());
+    if (pid < 0)
+        return err_host(err, "process for disks");
+    if (pid == 0)
+        child(spawner, work, theirs, self);
+    *ret_pid = pid;
+    *ret_sock = take_fd(&ours);
+    sandbox_move_up(ret_sock);
+    return 0;
+}

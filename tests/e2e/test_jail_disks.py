@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Disks that can be copied and kept, driven as brigd drives the spawner: stores of sandboxes, snapshots, volumes."""
+
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import unittest
+
+from helpers import PATIENCE, wait_until
+from jailkit import IS_ROOT, PLAIN_ID, World, image_stores, needs_root
+from test_jail_service import ServiceTest, fields, message
+
+DISK = 30  # src/spawner/spawner_wire.h
+MIB = 1 << 20
+NOT_FOUND, CONFLICT, LIMIT, UNSUPPORTED, USAGE = 9, 10, 11, 3, 1  # enum brig_code
+
+
+def name(kind, text):
+    return f"{kind}-" + re.sub("[^a-z0-9]", "0", text).ljust(26, "0")[:26]
+
+
+class DiskTest(ServiceTest):
+    """A spawner with a directory of disks."""
+
+    MAX = 0
+
+    def spawn(self, **env):
+        self.disks = f"{self.w.state}/disks"
+        for path in (self.w.state, self.disks):
+            if not os.path.exists(path):
+                os.mkdir(path, 0o700)
+                os.chown(path, self.w.uid, self.w.gid)
+        super().spawn(BRIG_DISKS_DIR=self.disks, BRIG_DISKS_MAX=str(self.MAX), **env)
+
+    def tearDown(self):
+        self.let_go()
+        wait_until("no device holds the pool", lambda: not self.loops())
+        shutil.rmtree(self.disks)
+        super().tearDown()
+
+    def loops(self):
+        """The devices whose file is below our state directory."""
+        found = []
+        for entry in os.listdir("/sys/block"):
+            try:
+                with open(f"/sys/block/{entry}/loop/backing_file") as file:
+                    if file.read().startswith((self.w.state, "/box-", "/vol-", "/snap-")):
+                        found.append(entry)
+            except OSError:
+                continue
+        return found
+
+    def order(self, host, *words):
+        """What the answer says of a disk: its fields, or (code, message)."""
+        host.say("disk", *words)
+        line = host.until(f"disk {words[1]} ")[-1].removeprefix(f"disk {words[1]} ")
+        if line.startswith("code="):
+            code, _, text = line.removeprefix("code=").partition(" ")
+            return int(code), text
+        return line if line == "removed" else fields(line)
+
+    def listed(self, host):
+        """(name: fields of all disks, fields of the place of disks)"""
+        host.say("disks", "-")
+        lines = host.until("disks ")
+        disks = {line.split()[1]: fields(line) for line in lines if line.startswith("a-disk ")}
+        space = fields(lines[-1])
+        space["kind"] = re.search(r"kind=(.*?) size=", lines[-1])[1]
+        return disks, space
+
+    def sh(self, host, key, script, status=0):
+        end, output = self.run_in(host, key, "/bin/sh", "-c", script)
+        self.assertEqual(end["status"], status << 8, output)
+        text, at, piece = "", 0, re.compile(r"output \S+ \d (\d+) ")
+        while hit := piece.search(output, at):
+            at = hit.end() + int(hit[1])
+            text += output[hit.end():at]
+        return text.strip()
+
+    def box(self, host, key, *words, disk=64 * MIB):
+        return self.create(host, key, f"disk={disk}", f"boxdisk={name('box', key)}", *words)
+
+    def refused(self, host, key, *words):
+        host.say("create", key, *words)
+        return host.until(f"ended {key} ", f"refused {key} ")[-1]
+
+
+@unittest.skipUnless(IS_ROOT and image_stores(), "needs loop devices as root")
+class Forks(DiskTest):
+    def test_a_snapshot_is_of_one_moment_and_forks_are_apart(self):
+        host = self.host()
+        disks, space = self.listed(host)
+        self.assertEqual((disks, space["kind"]), ({}, ""))
+        self.assertEqual(os.listdir(self.disks), [".lock"], "nothing is made before it is needed")
+        self.box(host, "a", "require=all")
+        self.sh(host, "a", "cd /workspace; echo one >file; mkdir -p d/e; ln -s file link; echo run >/run/x;"
+                "mkdir -p /dev/shm/a/b/c; echo t >/tmp/t; echo v >/var/tmp/v; echo h >~/h || echo h >/home/user/h")
+        made = self.order(host, "snap", name("snap", "s"), "a")
+        self.assertEqual(made["size"], 64 * MIB)
+        self.sh(host, "a", "echo two >/workspace/file")
+        for key in "bc":
+            self.box(host, key, f"from={name('snap', 's')}", "require=all")
+            self.assertEqual(self.sh(host, key, "cd /workspace; cat file link /tmp/t /var/tmp/v /home/user/h; ls d;"
+                                     "ls /run /dev/shm"), "one\none\nt\nv\nh\ne\n/dev/shm:\n\n/run:")
+            self.sh(host, key, f"echo {key} >/workspace/file; echo {key} >/workspace/{key}")
+        self.assertEqual(self.sh(host, "a", "cd /workspace; cat file; ls"), "two\nd\nfile\nlink")
+        self.assertEqual(self.sh(host, "b", "cd /workspace; cat file; ls"), "b\nb\nd\nfile\nlink")
+        disks, space = self.listed(host)
+        self.assertEqual(set(disks), {name("snap", "s")} | {name("box", key) for key in "abc"})
+        self.assertEqual({disks[name("box", key)]["writers"] for key in "abc"}, {1})
+        self.assertEqual(disks[name("snap", "s")]["writers"], 0)
+        self.assertIn(space["kind"], ("pool", "shared blocks"))
+        for key in "abc":
+            self.end(host, key)
+        wait_until("the disks of boxes go with them", lambda: set(self.listed(host)[0]) == {name("snap", "s")})
+        self.assertEqual(self.order(host, "remove", name("snap", "s")), "removed")
+        self.assertEqual(self.listed(host)[0], {})
+
+    def test_each_fork_has_ids_of_its_own_and_a_writable_root_is_kept(self):
+        host = self.host()
+        self.box(host, "a", "root=1", "writable=1")
+        self.sh(host, "a", "mkdir -p /opt/x && echo x >/opt/x/y && chown 1000:33 /opt/x/y && chmod 2755 /opt/x/y &&"
+                "rm /usr/bin/dpkg && echo host >/etc/new && mkdir -p /usr/share/zzz")
+        self.order(host, "snap", name("snap", "s"), "a")
+        self.end(host, "a")
+        self.box(host, "b", "root=1", "writable=1", f"from={name('snap', 's')}")
+        self.assertEqual(self.sh(host, "b", "stat -c %u:%g:%a /opt/x/y; cat /etc/new; test ! -e /usr/bin/dpkg;"
+                                 "test -d /usr/share/zzz; echo ok >/opt/x/z; cat /opt/x/z"), "1000:33:2755\nhost\nok")
+        self.end(host, "b")
+
+    def test_names_sizes_and_states_are_checked(self):
+        host = self.host()
+        snap, volume = name("snap", "s"), name("vol", "v")
+        for words in (("make", snap, "1048576", "64"), ("make", name("box", "x"), "1048576", "64"),
+                      ("make", "vol-../../../../../../../../x", "1048576", "64"), ("make", "pool.xfs", "1048576", "64"),
+                      ("copy", volume, name("box", "x")), ("remove", name("box", "x")), ("remove", "pool.xfs")):
+            code, text = self.order(host, *words)
+            self.assertEqual((code, text.endswith("not the name of one")), (USAGE, True), (words, text))
+        for size, inodes, words in ((0, 64, "must be given"), (4096, 64, "disk 4096: must be between"),
+                                    (MIB, 10, "inodes 10: must be between"), (1 << 60, 64, "must be between"),
+                                    (MIB, 100000, "more than disk")):
+            code, text = self.order(host, "make", volume, str(size), str(inodes))
+            self.assertEqual(code, USAGE)
+            self.assertIn(words, text)
+        self.assertEqual(self.order(host, "remove", snap), (NOT_FOUND, f"disk {snap}: not there"))
+        self.assertEqual(self.order(host, "copy", volume, snap), (NOT_FOUND, f"disk {snap}: not there"))
+        self.assertIn(f"not-found: disk {snap}: not there",
+                      self.refused(host, "x", f"boxdisk={name('box', 'x')}", f"from={snap}"))
+        self.assertIn("not the name of one", self.refused(host, "x", "boxdisk=../x"))
+        self.assertIn("not the name of one", self.refused(host, "x", f"boxdisk={snap}"))
+        self.assertIn("not the name of one that can be copied",
+                      self.refused(host, "x", f"boxdisk={name('box', 'x')}", f"from={name('box', 'y')}"))
+        self.box(host, "a")
+        self.assertIn("conflict: disk", self.refused(host, "x", "disk=1048576", f"boxdisk={name('box', 'a')}"))
+        self.order(host, "snap", snap, "a")
+        self.assertEqual(self.order(host, "snap", snap, "a"), (CONFLICT, f"disk {snap}: it is there already"))
+        self.end(host, "a")
+
+    def test_a_store_without_a_disk_is_copied_with_progress(self):
+        host = self.host()
+        self.create(host, "a", f"disk={64 * MIB}")
+        self.sh(host, "a", "head -c 30000000 /dev/urandom >/workspace/f; sha256sum </workspace/f >/workspace/sum")
+        host.say("disk", "snap", name("snap", "s"), "a")
+        lines = host.until("disk ")
+        self.assertTrue(any(line.startswith("copied ") for line in lines), lines)
+        self.box(host, "b", f"from={name('snap', 's')}")
+        self.sh(host, "b", "sha256sum </workspace/f | cmp - /workspace/sum")
+        self.end(host, "b")
+        self.create(host, "m", "memory=67108864")  # a store in memory
+        code, text = self.order(host, "snap", name("snap", "m"), "m")
+        self.assertEqual((code, text), (UNSUPPORTED, "its store is in memory, which cannot be copied"))
+        self.end(host, "m")
+        self.end(host, "a")
+
+    def test_it_stands_still_only_for_the_copy(self):
+        host = self.host()
+        self.box(host, "a")
+        host.say("freeze", "a")
+        host.until("frozen a ok")
+        self.order(host, "snap", name("snap", "s"), "a")
+        self.assertEqual(self.frozen("a"), 1, "who has paused it thaws it")
+        host.say("disk", "snap", name("snap", "t"), "a")
+        host.say("thaw", "a")
+        heard = host.until("frozen a ok")
+        if not any(line.startswith("disk ") for line in heard):
+            host.until("disk ")
+        self.assertEqual(self.sh(host, "a", "echo on"), "on")
+        self.order(host, "snap", name("snap", "u"), "a")
+        self.assertEqual(self.sh(host, "a", "echo on"), "on")
+        self.end(host, "a")
+
+    def frozen(self, _):
+        """Whether the only sandbox stands still."""
+        with open(f"/proc/{self.inits()[0]}/cgroup") as file:
+            for line in file:
+                _, what, path = line.strip().split(":", 2)
+                for top, leaf, yes in (("/sys/fs/cgroup", "cgroup.freeze", "1"),
+                                       ("/sys/fs/cgroup/unified", "cgroup.freeze", "1"),
+                                       ("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN")):
+                    for at in (path, os.path.dirname(path)):
+                        try:
+                            with open(f"{top}{at}/{leaf}") as state:
+                                if state.read().strip() == yes:
+                                    return 1
+                        except OSError:
+                            continue
+        return 0
+
+
+if __name__ == "__main__":
+    unittest.main()
