@@ -406,6 +406,15 @@ static int start_local(struct daemon_state *d, struct brig_err *err)
     return r;
 }
 
+static void on_wanted(void *ctx, const char *reference, const char *name, const struct brig_err *err)
+{
+    struct api *api = ctx;
+
+    log_line(err ? LOG_WARN : LOG_INFO, "template", "[templates] pull %s: %s", reference, err ? err->message : name);
+    if (!err)
+        api_audit_system(api, "template.pull", templates_shared_org(api->templates), name, reference);
+}
+
 static int start_library(struct daemon_state *d, struct brig_err *err)
 {
     char path[4096];
@@ -416,7 +425,9 @@ static int start_library(struct daemon_state *d, struct brig_err *err)
                                             .templates = d->api.templates,
                                             .config = config_get(d->api.config),
                                             .registries = d->api.registries,
-                                            .path = path};
+                                            .path = path,
+                                            .wanted = on_wanted,
+                                            .ctx = &d->api};
 
     if (str_format(path, sizeof path, "%s/templates", d->state_dir) < 0)
         return err_usage(err, "%s: too long", d->state_dir);

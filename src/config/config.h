@@ -124,6 +124,7 @@ struct config {
     /* [templates] */
     bool templates_registries;                                      /* brigd connects to registries of images */
     char *templates_mirrors, *templates_insecure, *templates_proxy; /* lists have blanks; "": none */
+    char *templates_pull;                                           /* [NAME=]REFERENCE, with blanks between */
 };
 
 enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_ENV, CONFIG_FLAG, CONFIG_SOURCE_MAX };

@@ -67,6 +67,7 @@ void config_env_name(const struct config_key *key, char out[64]);
 const char *config_rule_listen(const char *text);
 const char *config_rule_mirrors(const char *text);
 const char *config_rule_proxy(const char *text);
+const char *config_rule_pull(const char *text);
 const char *config_rule_servers(const char *text);
 const char *config_rule_socket(const char *text);
 const char *config_rule_domain(const char *text);

@@ -338,6 +338,20 @@ const char *config_rule_mirrors(const char *text)
     return all_words(text, is_mirror) ? NULL : "must be HOST=URL, such as docker.io=https://mirror.example";
 }
 
+/* What a reference may be is known to those who pull it. */
+static bool is_pull(const char *word, size_t len)
+{
+    const char *equals = memchr(word, '=', len);
+    size_t name = equals ? (size_t)(equals - word) : 0, rest = len - (equals ? name + 1 : 0);
+
+    return rest > 0 && rest < 512 && name < 128 && (!equals || name > 0) && !memchr(word + len - rest, '=', rest);
+}
+
+const char *config_rule_pull(const char *text)
+{
+    return all_words(text, is_pull) ? NULL : "must be REFERENCE or NAME=REFERENCE, with blanks between them";
+}
+
 const char *config_rule_proxy(const char *text)
 {
     return str_eq(text, "none")    ? NULL

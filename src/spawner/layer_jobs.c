@@ -215,7 +215,7 @@ static int commit(struct spawner *spawner, const struct wire_layer *msg, struct 
     unsigned n = 0;
 
     for (const struct layer_job *job = spawner->layer_jobs; job; job = job->next)
-        n++;
+        n += job->commit;
     if (n >= COMMITS_MAX)
         return err_set(err, BRIG_E_LIMIT, EAGAIN, "layers: %u are being committed", n);
     int r = layers_finish(&spawner->host.layers, msg->name, made, err);

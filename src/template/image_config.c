@@ -122,6 +122,8 @@ static int read_start(struct picker *picker, const struct json_value *from, stru
     if (r == 0)
         r = pick_list(picker, from, "Cmd", ITEMS_MAX, TEXT_MAX, &ret->cmd, &ret->has_cmd);
     if (r == 0)
+        r = pick_list(picker, from, "Shell", ITEMS_MAX, TEXT_MAX, &ret->shell, &ret->has_shell);
+    if (r == 0)
         r = pick_string(picker, from, "User", WORD_MAX, &ret->user);
     if (r == 0)
         r = pick_string(picker, from, "WorkingDir", PATH_BYTES, &ret->workdir);

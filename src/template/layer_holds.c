@@ -115,11 +115,11 @@ bool hold_or_template(struct maker *maker, const char *org, const char *name, st
     return true;
 }
 
-bool maker_has(struct maker *maker, const char *org, const char *name)
+bool maker_hold(struct maker *maker, const char *org, const char *name)
 {
     struct layer_made made;
 
-    return hold_or_template(maker, org, name, &made);
+    return hold_or_template(maker, org, name, &made) && hold_add(maker, org, &made) == 0;
 }
 
 /* ---- collecting --------------------------------------------------------------------------------------- */

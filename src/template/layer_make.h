@@ -60,8 +60,8 @@ struct layer_wait;
 int maker_get(struct maker *maker, const struct layer_want *want, const struct layer_events *events,
               struct layer_wait **ret, struct brig_err *err) MUST_CHECK;
 void layer_wait_cancel(struct layer_wait *wait); /* done is not called */
-/* Does the organisation have this layer already? */
-bool maker_has(struct maker *maker, const char *org, const char *name);
+/* Does the organisation have this layer already? Then it is held for it, until maker_release(). */
+bool maker_hold(struct maker *maker, const char *org, const char *name);
 /* A template has it now, or nobody wants it any more. */
 void maker_release(struct maker *maker, const char *org, const char *name);
 

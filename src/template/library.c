@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "codec/docker_login.h"
 #include "template/library_priv.h"
 
 #define COLLECT_NS (UINT64_C(300) * NS_PER_SEC)
@@ -142,6 +143,21 @@ int job_new(struct library *library, const struct caller *caller, const struct l
     return r;
 }
 
+/* Mirrors and proxies are those of the configuration, once no job has a call of the old ones. */
+static void renew_dist(struct library *library)
+{
+    struct dist *dist = NULL;
+
+    if (!library->dist_old || library->jobs)
+        return;
+    if (library->o.config->templates_registries &&
+        dist_open(library->o.config, library->o.loop, library->blobs_fd, &dist, NULL) < 0)
+        return; /* the old one goes on; the next job tries again */
+    dist_destroy(library->dist);
+    library->dist = dist;
+    library->dist_old = false;
+}
+
 void job_free(struct library_job *job)
 {
     struct library *library = job->library;
@@ -160,6 +176,8 @@ void job_free(struct library_job *job)
         library_collect(library); /* what it had made is of no use */
     if (job->undo)
         job->undo(job);
+    if (!library->jobs)
+        renew_dist(library);
     spool_free(job->spool);
     base_close_fd(&job->fd);
     registry_login_done(&job->login);
@@ -196,7 +214,10 @@ bool job_login(void *ctx, const char *host, struct dist_login *ret)
     if (!job->library->o.registries ||
         registries_login(job->library->o.registries, job->caller.org_id, host, &job->login) <= 0)
         return false;
-    *ret = (struct dist_login){.user = job->login.user, .password = job->login.password};
+    if (str_eq(job->login.user, DOCKER_TOKEN_USER))
+        *ret = (struct dist_login){.identity_token = job->login.password};
+    else
+        *ret = (struct dist_login){.user = job->login.user, .password = job->login.password};
     return true;
 }
 
@@ -327,18 +348,23 @@ void library_ready(struct library *library)
     if (blobs >= 0)
         sweep(library, blobs, "", PART_KEEP_S);
     on_collect(&library->on_collect);
+    library_want_all(library);
 }
 
 void library_configure(struct library *library, const struct config *config)
 {
     library->o.config = config;
     maker_configure(library->maker, config);
+    library->dist_old = library->dist != NULL; /* brigd may connect only if it could from its start */
+    renew_dist(library);
+    library_want_all(library);
 }
 
 void library_destroy(struct library *library)
 {
     if (!library)
         return;
+    library->dist_old = false;
     while (library->jobs)
         job_free(library->jobs);
     loop_timer_clear(library->o.loop, &library->on_collect);

@@ -23,6 +23,9 @@ struct library_options {
     const struct config *config;
     struct registries *registries; /* logins */
     const char *path;              /* STATE/templates, whose directories `blobs` and `work` are ours */
+    /* A template of `[templates] pull` is there now, or why not. name is "" on failure. */
+    void (*wanted)(void *ctx, const char *reference, const char *name, const struct brig_err *err);
+    void *ctx;
 };
 int library_create(const struct library_options *options, struct library **ret, struct brig_err *err) MUST_CHECK;
 /* The manager knows what lives: what an earlier life left is removed. */

@@ -28,12 +28,13 @@ bool job_release(struct library_job *job)
 {
     bool any = false;
 
-    for (size_t i = 0; i < job->n_layers; i++)
-        if (job->layers[i].held) {
-            job->layers[i].held = false;
-            maker_release(job->library->maker, job->caller.org_id, job->layers[i].name);
-            any = true;
-        }
+    for (size_t i = 0; i < job->n_layers; i++) {
+        struct job_layer *layer = &job->layers[i];
+        for (int n = layer->held + layer->early; n > 0; n--)
+            maker_release(job->library->maker, job->caller.org_id, layer->name);
+        any = any || layer->held;
+        layer->held = layer->early = false;
+    }
     return any;
 }
 
@@ -125,6 +126,7 @@ static void image_of(const struct image_config *config, const char **places, con
                                    .workdir = config->workdir,
                                    .entrypoint = config->has_entrypoint ? list_of(&config->entrypoint, &places) : NULL,
                                    .cmd = config->has_cmd ? list_of(&config->cmd, &places) : NULL,
+                                   .shell = config->has_shell ? list_of(&config->shell, &places) : NULL,
                                    .exposed_ports = list_of(&config->exposed, &places),
                                    .volumes = list_of(&config->volumes, &places),
                                    .stop_signal = config->stop_signal,
@@ -134,7 +136,8 @@ static void image_of(const struct image_config *config, const char **places, con
 
 static size_t count_places(const struct image_config *config)
 {
-    return config->env.n + config->entrypoint.n + config->cmd.n + config->exposed.n + config->volumes.n + 8;
+    return config->env.n + config->entrypoint.n + config->cmd.n + config->shell.n + config->exposed.n +
+           config->volumes.n + 8;
 }
 
 static int put_record(struct library_job *job, const struct template_image *image, struct brig_err *err)

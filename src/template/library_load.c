@@ -107,7 +107,11 @@ int library_load_data(struct library_job *job, const void *data, size_t len, voi
         return err_set(err, BRIG_E_TOO_LARGE, 0, "the archive has more than %llu MiB ([templates] max_image)",
                        (unsigned long long)(max >> 20));
     job->ready = ready;
-    return spool_write(job->spool, data, len) < 0 ? err_nomem(err) : 0;
+    int r = spool_write(job->spool, data, len);
+    return r == -EMSGSIZE
+               ? err_set(err, BRIG_E_TOO_LARGE, 0, "a piece of the archive: has more than %u bytes", SPOOL_MAX)
+           : r < 0 ? err_nomem(err)
+                   : 0;
 }
 
 /* ---- its documents ------------------------------------------------------------------------------------ */
@@ -196,6 +200,18 @@ static int name_from(struct library_job *job, const char *reference, struct brig
     return job_set_name(job, name, err);
 }
 
+/* What the image itself says counts, whatever an index says about it. */
+static int check_platform(const struct library_job *job, struct brig_err *err)
+{
+    char is[PLATFORM_TEXT], want[PLATFORM_TEXT];
+
+    if (platform_fit(&job->config->platform, &job->platform) > 0)
+        return 0;
+    platform_text(&job->config->platform, is);
+    platform_text(&job->platform, want);
+    return err_set(err, BRIG_E_INVALID, 0, "the image is for %s, and not for %s (--platform)", is, want);
+}
+
 /* ---- an OCI layout ------------------------------------------------------------------------------------ */
 
 static int read_manifest(struct library_job *job, const struct blob_desc *desc, struct manifest **ret,
@@ -208,6 +224,20 @@ static int read_manifest(struct library_job *job, const struct blob_desc *desc, 
     if (r < 0)
         return r;
     return manifest_parse(text.data, text.len, desc && desc->media_type[0] ? desc->media_type : NULL, ret, err);
+}
+
+/* Several images of one platform are several images: which one is meant? */
+static int check_alone(const struct manifest *index, const struct manifest_entry *chosen, struct brig_err *err)
+{
+    size_t n = 1;
+
+    for (size_t i = 0; i < index->n_entries; i++) {
+        const struct manifest_entry *other = &index->entries[i];
+        n += other->has_platform == chosen->has_platform && !str_eq(other->desc.digest, chosen->desc.digest) &&
+             platform_same(&other->platform, &chosen->platform);
+    }
+    return n == 1 ? 0
+                  : err_set(err, BRIG_E_INVALID, 0, "index.json: the archive has %zu images; load one at a time", n);
 }
 
 static int follow_index(struct library_job *job, struct manifest **ret, char name[IMAGE_REF_TEXT], struct brig_err *err)
@@ -223,11 +253,14 @@ static int follow_index(struct library_job *job, struct manifest **ret, char nam
             break;
         }
         r = manifest_choose(at, &job->platform, &entry, err);
+        if (r == 0 && depth == 0)
+            r = check_alone(at, entry, err);
         if (r == 0 && !name[0])
             str_cut(name, IMAGE_REF_TEXT, entry->name);
         if (r == 0)
             r = read_manifest(job, &entry->desc, &next, err);
-        if (r == 0 && str_copy(job->digest, sizeof job->digest, entry->desc.digest) < 0)
+        /* The first is what the archive names, as a registry's tag does: perhaps an index of several platforms. */
+        if (r == 0 && depth == 0 && str_copy(job->digest, sizeof job->digest, entry->desc.digest) < 0)
             r = err_set(err, BRIG_E_INVALID, 0, "%.80s: not a digest", entry->desc.digest);
         manifest_free(at);
         at = r == 0 ? next : NULL;
@@ -249,6 +282,8 @@ static int fill_oci(struct library_job *job, const struct manifest *manifest, st
 
     if (r == 0)
         r = image_config_parse(config.data, config.len, manifest->n_layers, &job->config, err);
+    if (r == 0)
+        r = check_platform(job, err);
     if (r == 0)
         r = job_layers(job, manifest->n_layers, err);
     for (size_t i = 0; r == 0 && i < job->n_layers; i++) {
@@ -285,15 +320,30 @@ static int load_oci(struct library_job *job, struct brig_err *err)
 
 /* ---- docker save -------------------------------------------------------------------------------------- */
 
+/* The configuration is called by its digest: "HEX.json", "blobs/sha256/HEX". NULL if it is not. */
+static const char *digest_in_name(const char *name, char out[DIGEST_TEXT])
+{
+    const char *slash = strrchr(name, '/'), *hex = slash ? slash + 1 : name;
+    size_t len = strcspn(hex, ".");
+
+    if (len != SHA256_HEX - 1 || (hex[len] && !str_eq(hex + len, ".json")) ||
+        str_format(out, DIGEST_TEXT, "sha256:%.*s", (int)len, hex) < 0)
+        return NULL;
+    return digest_ok(out) ? out : NULL;
+}
+
 static int fill_docker(struct library_job *job, const struct archive_image *image, struct brig_err *err)
 {
     AUTO_BUF struct buf config = BUF_INIT(0);
+    char digest[DIGEST_TEXT];
     int r = name_from(job, image->tags.n ? image->tags.items[0] : NULL, err);
 
     if (r == 0)
-        r = read_member(job, image->config, IMAGE_CONFIG_BYTES, NULL, &config, err);
+        r = read_member(job, image->config, IMAGE_CONFIG_BYTES, digest_in_name(image->config, digest), &config, err);
     if (r == 0)
         r = image_config_parse(config.data, config.len, image->layers.n, &job->config, err);
+    if (r == 0)
+        r = check_platform(job, err);
     if (r == 0)
         r = job_layers(job, image->layers.n, err);
     for (size_t i = 0; r == 0 && i < job->n_layers; i++)

@@ -30,8 +30,12 @@ struct library {
     int work_fd, blobs_fd;
     struct maker *maker;
     struct dist *dist; /* NULL: no registries are asked */
+    bool dist_old;     /* The configuration says another one; it is made when no job uses this one. */
     struct library_job *jobs;
     struct loop_timer on_collect;
+    struct library_job *wanted; /* library_wanted.c: the pull that is under way, or NULL */
+    size_t wanted_at;           /* so many bytes of the list were looked at */
+    char wanting[IMAGE_REF_TEXT];
     uint64_t made, failed;
 };
 
@@ -45,6 +49,7 @@ struct job_layer {
     bool whole;         /* all of the file, not a part */
     bool ready;         /* the bytes are there */
     bool held;
+    bool early; /* It was there when the pull began, and is held since. */
     uint64_t bytes;
 };
 
@@ -107,6 +112,9 @@ int library_may(const struct library *library, const struct caller *caller, cons
 bool library_may_private(const struct library *library, const struct caller *caller, const struct image_ref *ref);
 /* What an image is called here: the last part of its path, and the tag unless that is "latest". */
 int library_name_of(const struct image_ref *ref, char out[TEMPLATE_NAME_MAX]) MUST_CHECK;
+
+/* ---- library_wanted.c ---- */
+void library_want_all(struct library *library);
 
 /* The login of the job's organisation at a registry: for struct dist_ask; ctx is the job. */
 bool job_login(void *ctx, const char *host, struct dist_login *ret);

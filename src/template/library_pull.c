@@ -145,7 +145,7 @@ static int start_layers(struct library_job *job, struct brig_err *err)
     }
     for (size_t i = 0; r == 0 && i < job->n_layers; i++) {
         struct job_layer *layer = &job->layers[i];
-        layer->ready = maker_has(job->library->maker, job->caller.org_id, layer->name);
+        layer->ready = layer->early = maker_hold(job->library->maker, job->caller.org_id, layer->name);
         if (!layer->ready)
             r = dist_blob(job->library->dist, &ask, layer->digest, layer->size, on_blob_progress, on_blob,
                           &pull->layers[i], &pull->layers[i].call, err);

@@ -92,9 +92,9 @@ struct image_history {
 
 struct image_config {
     struct platform platform;
-    struct text_list env;         /* "NAME=value", in order; of equal names the last one counts */
-    bool has_entrypoint, has_cmd; /* false: null or missing; an empty list is true */
-    struct text_list entrypoint, cmd;
+    struct text_list env;                    /* "NAME=value", in order; of equal names the last one counts */
+    bool has_entrypoint, has_cmd, has_shell; /* false: null or missing; an empty list is true */
+    struct text_list entrypoint, cmd, shell;
     const char *user, *workdir;                /* "" if unset; workdir is absolute */
     struct text_list exposed;                  /* "80/tcp", "53/udp", "8000-8010/tcp" */
     struct text_list label_keys, label_values; /* two lists of one length */

@@ -109,3 +109,8 @@ unsigned platform_fit(const struct platform *image, const struct platform *machi
     int has = variant_rank(image->variant), can = variant_rank(machine->variant);
     return has >= 0 && can >= 0 && has < can ? 1 + (unsigned)has : 0;
 }
+
+bool platform_same(const struct platform *a, const struct platform *b)
+{
+    return str_eq(a->os, b->os) && str_eq(a->arch, b->arch) && str_eq(a->variant, b->variant);
+}

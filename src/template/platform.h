@@ -29,5 +29,6 @@ void platform_text(const struct platform *platform, char out[PLATFORM_TEXT]);
  * below its own, and so does an amd64.
  */
 unsigned platform_fit(const struct platform *image, const struct platform *machine);
+bool platform_same(const struct platform *a, const struct platform *b);
 
 #endif

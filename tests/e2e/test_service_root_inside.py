@@ -82,6 +82,13 @@ class RootInside(ServiceTest):
         done = self.d.ask("POST", f"{at}/shells/{shell.json['number']}/run", {"command": "id -u; cd /root; pwd"})
         self.assertEqual(done.json["stdout"], "0\n/root\n", done)
 
+    def test_it_sees_its_own_processes_and_may_signal_others(self):
+        box = self.make({"user": "root"})["id"]
+        other = self.d.ask("POST", f"/v1/sandboxes/{box}/processes", {"argv": ["sleep", "1000"], "user": "33"}).json
+        said = self.run_in(box, f"test -e /proc/{other['pid']} || echo hidden; test -e /proc/$$ && echo seen; "
+                                f"kill -9 {other['pid']} && echo killed")
+        self.assertEqual(said.split(), ["hidden", "seen", "killed"])
+
     def test_it_cannot_be_required_whole(self):
         for require in ("all", ["caps"]):
             answer = self.d.ask("POST", "/v1/sandboxes", {"user": "root", "require": require})

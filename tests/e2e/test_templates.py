@@ -152,6 +152,47 @@ class Loading(TemplateTest):
         self.assertEqual(brig("prune", "-o", "json").returncode, 0)
 
 
+class Archives(TemplateTest):
+    def test_several_images_in_one_archive(self):
+        one, two = Image(base_layer(), config=CONFIG), Image(base_layer(), TOP, config=CONFIG)
+
+        def both(files):
+            index = json.loads(files["index.json"])
+            index["manifests"] += json.loads(two.index("two:1"))["manifests"]
+            files["index.json"] = json.dumps(index).encode()
+        self.failed(one.oci("one:1", both), "index.json: the archive has 2 images; load one at a time")
+
+    def test_the_image_itself_says_its_platform(self):
+        other = Image(base_layer(), config=CONFIG, arch="arm64")
+        self.failed(other.docker(), "the image is for linux/arm64, and not for linux/amd64 (--platform)")
+        self.failed(other.oci(), "the image is for linux/arm64, and not for linux/amd64 (--platform)")
+        self.failed(Image(base_layer(), config=CONFIG).docker(),
+                    "the image is for linux/amd64, and not for linux/arm64 (--platform)",
+                    "name=bad&platform=linux/arm64")
+        self.assertEqual(self.loaded(other.docker(), "name=arm&platform=linux/arm64")["image"]["platform"],
+                         "linux/arm64")
+
+    def test_a_configuration_with_another_digest(self):
+        image = Image(base_layer(), config=CONFIG)
+        archive = image.docker()
+        spoilt = archive.replace(image.config, image.config.replace(b"from the image", b"from elsewhere"))
+        self.assertNotEqual(archive, spoilt)
+        self.failed(spoilt, "its content has the digest sha256:")
+
+    def test_an_index_of_platforms_and_the_shell(self):
+        image = Image(base_layer(), config={**CONFIG, "Shell": ["/bin/sh", "-e"]})
+        inner = image.index()
+
+        def nest(files):
+            files["blobs/sha256/" + digest(inner).removeprefix("sha256:")] = inner
+            files["index.json"] = json.dumps({
+                "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
+                "manifests": [{"mediaType": "application/vnd.oci.image.index.v1+json", "digest": digest(inner),
+                               "size": len(inner)}]}).encode()
+        made = self.loaded(image.oci(change=nest), "name=nested")
+        self.assertEqual((made["digest"], made["image"]["shell"]), (digest(inner), ["/bin/sh", "-e"]))
+
+
 class Refusals(TemplateTest):
     def test_names(self):
         self.loaded(Image(base_layer(), config=CONFIG).oci(), "name=taken")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Templates from a registry: pull, pull again, log in, go on where a pull was left, and what is refused."""
 
+import base64
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ import unittest
 
 from helpers import BRIG, wait_until
 from imagekit import Image, Registry, base_layer, digest, entry, tar
-from service import ServiceTest
+from service import Daemon, ServiceTest
 
 DEFAULT_ORG = "org-00000000-0000-4000-8000-000000000000"
 CONFIG = {"Env": ["PATH=/bin"], "Cmd": ["sh"]}
@@ -83,6 +84,51 @@ class Pulling(ServiceTest):
         self.assertNotIn("pass word", str(self.d.ask("GET", "/v1/registries").json))
         self.assertEqual(self.d.ask("DELETE", f"/v1/registries/{registry.host}").status, 204)
         self.assertEqual(self.pull(reference).status, 403)
+
+    def login(self, *words, status=0):
+        done = subprocess.run([BRIG, "template", "login", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=self.d.env, timeout=120, check=False)
+        self.assertEqual(done.returncode, status, done)
+        return (done.stdout or done.stderr).decode()
+
+    def test_logins_that_docker_has(self):
+        registry = self.registry(login=("me", "pass:word"))
+        registry.tags["1"] = Image(base_layer(), config=CONFIG)
+        path = os.path.join(self.d.dir, "config.json")
+        self.addCleanup(os.unlink, path)
+        auths = {registry.host: {"auth": base64.b64encode(b"me:pass:word").decode()},
+                 "https://index.docker.io/v1/": {"auth": base64.b64encode(b"hub:x").decode()}, "helped.example": {}}
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({"auths": auths, "credsStore": "desktop"}, f)
+        self.assertEqual(self.login("--docker-config", path, registry.host), registry.host + "\n")
+        self.assertEqual(self.pull(f"{registry.host}/test/image:1").status, 200)
+        self.addCleanup(self.d.ask, "DELETE", "/v1/templates/image:1")
+        self.assertEqual(self.login("--docker-config", path), f"{registry.host}\ndocker.io\n")
+        self.assertEqual(self.d.ask("GET", "/v1/registries/index.docker.io").json["host"], "docker.io")
+        self.assertIn("has no login for helped.example",
+                      self.login("--docker-config", path, "helped.example", status=125))
+        self.assertIn("no registry given", self.login("-u", "me", status=125))
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({"auths": {"a.example": {}}, "credsStore": "desktop"}, f)
+        self.assertIn("kept by a helper program, which is not run", self.login("--docker-config", path, status=125))
+        # All names of Docker's registry are one.
+        self.assertEqual(self.d.ask("DELETE", "/v1/registries/docker.io").status, 204)
+        stored = self.d.ask("PUT", "/v1/registries/registry-1.docker.io", {"user": "me", "password": "x"})
+        self.assertEqual(stored.json["host"], "docker.io")
+        for host in ("index.docker.io", registry.host):
+            self.assertEqual(self.d.ask("DELETE", f"/v1/registries/{host}").status, 204)
+
+    def test_those_that_the_configuration_names(self):
+        registry = self.registry()
+        registry.tags["1"] = Image(base_layer(), config=CONFIG)
+        d = Daemon(f'[templates]\npull = ["{registry.host}/test/image:1", "mine={registry.host}/test/image:1", '
+                   f'"{registry.host}/test/none:1"]\n')
+        self.addCleanup(d.close)
+        wait_until("the last of them is there", lambda: d.ask("GET", "/v1/templates/mine").status == 200)
+        made = d.ask("GET", "/v1/templates/image:1").json
+        self.assertEqual((made["source"], made["shared"], made["reference"]),
+                         ("pull", True, f"{registry.host}/test/image:1"))
+        wait_until("the one that fails is told", lambda: f"pull {registry.host}/test/none:1: " in d.text())
 
     def test_refused(self):
         registry = self.registry()

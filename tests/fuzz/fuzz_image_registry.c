@@ -2,14 +2,22 @@
 /* What a registry and Docker's configuration say about logins: challenges, and config.json. */
 #include "fuzz.h"
 
+#include "codec/docker_login.h"
 #include "template/distribution_priv.h"
-#include "template/docker_login.h"
+
+static int each(void *ctx, const struct docker_login *login, struct brig_err *err)
+{
+    (void)err;
+    ++*(int *)ctx;
+    FUZZ_CHECK(login->host[0] && !strchr(login->host, '/') && login->user[0] && login->password[0]);
+    return 0;
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = calloc(1, size + 1);
     struct dist_challenge challenge;
-    struct docker_login found = {0};
+    int found = 0;
     struct brig_err err = {0};
 
     FUZZ_CHECK(text);
@@ -20,12 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(!strpbrk(challenge.realm, "\r\n") && !strpbrk(challenge.service, "\r\n"));
         FUZZ_CHECK(!strpbrk(challenge.scope, "\r\n"));
     }
-    int r = docker_login_find(text, size, "docker.io", &found, &err);
-    if (r == 1)
-        FUZZ_CHECK((found.login.user && found.login.password) || found.login.identity_token);
-    else
-        FUZZ_CHECK(!found.memory && (r == 0 || err.message[0]));
-    docker_login_done(&found);
+    int r = docker_logins_read(text, size, each, &found, &err);
+    FUZZ_CHECK(r < 0 ? err.message[0] != '\0' : r == found);
     free(text);
     return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "api/api.h"
 #include "base/err.h"
+#include "codec/docker_login.h"
 #include "records/images/registries.h"
 
 static void put_registry(struct json *json, const struct object *object)
@@ -27,7 +28,8 @@ void route_registry_list(struct request *rq)
 
 void route_registry_get(struct request *rq)
 {
-    const struct object *object = objects_find(registries_objects(rq->api->registries), rq->caller.org_id, rq->arg[0]);
+    const struct object *object =
+        objects_find(registries_objects(rq->api->registries), rq->caller.org_id, docker_login_host(rq->arg[0]));
     AUTO_BUF struct buf out = BUF_INIT(16384);
     struct json json = JSON_INIT(&out);
 

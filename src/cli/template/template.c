@@ -195,4 +195,5 @@ static const struct cli_verb subs[] = {
 };
 
 const struct cli_verb cli_verb_template = {
-    "template", "templates of sandboxes: pull, load, ls, inspect, rm, tag, prune, du, rebuild, login", CLI_SUBS(subs)};
+    "template", "templates of sandboxes: pull, load, ls, inspect, rm, tag, prune, du, rebuild, login, logout",
+    CLI_SUBS(subs)};

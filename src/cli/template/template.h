@@ -30,5 +30,9 @@ int template_load_main(int argc, char **argv);
 int template_pull_main(int argc, char **argv);
 int template_rebuild_main(int argc, char **argv);
 int template_login_main(int argc, char **argv);
+/* Stores a login; returns the exit status. */
+int template_send_login(const char *host, const char *user, const char *password, size_t len, bool quiet);
+/* The logins of Docker's config.json, or the one of a host; returns the exit status. */
+int template_login_docker(const char *path, const char *host, bool quiet);
 
 #endif

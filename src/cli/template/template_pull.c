@@ -12,7 +12,7 @@
 #include "cli/template/template.h"
 
 struct pull_options {
-    const char *name, *platform, *user, *file, *variable;
+    const char *name, *platform, *user, *file, *variable, *docker;
     bool replace, shared, quiet, json;
 };
 
@@ -34,6 +34,7 @@ static const struct flag login_flags[] = {
     {"user", "USER", "the name at the registry", flag_set_text, AT(user), 'u'},
     {"from-file", "FILE", "the password is in this file (default: stdin or the terminal)", flag_set_text, AT(file), 0},
     {"from-env", "NAME", "the password is in this variable", flag_set_text, AT(variable), 0},
+    {"docker-config", "FILE", "the logins of Docker's config.json, or the one of HOST", flag_set_text, AT(docker), 0},
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
 };
 static const struct flag_table pull_table = {
@@ -50,9 +51,11 @@ static const struct flag_table rebuild_table = {
     FLAGS(rebuild_flags),
 };
 static const struct flag_table login_table = {
-    .usage = "brig template login -u USER [--from-file FILE] HOST",
+    .usage =
+        "brig template login -u USER [--from-file FILE] HOST\n       brig template login --docker-config FILE [HOST]",
     .purpose = "Stores a login at a registry for the organisation, sealed. No command shows the password again.\n\n"
-               "  brig template login -u me registry.example < token",
+               "  brig template login -u me registry.example < token\n"
+               "  brig template login --docker-config ~/.docker/config.json",
     FLAGS(login_flags),
 };
 static int ask_stream(const struct buf *target, const struct buf *body, const struct pull_options *options)
@@ -114,21 +117,21 @@ int template_rebuild_main(int argc, char **argv)
 
 /* ---- logins -------------------------------------------------------------------------------------------- */
 
-static int send_login(const char *host, const struct pull_options *options, const struct secret_value *value)
+int template_send_login(const char *host, const char *user, const char *password, size_t len, bool quiet)
 {
     AUTO_BUF struct buf body = BUF_INIT(8 * SECRET_VALUE_BYTES);
     AUTO_DOC struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
 
     json_object(&json);
-    json_key_string(&json, "user", options->user);
-    json_key(&json, "password"), json_string_n(&json, value->data, value->len);
+    json_key_string(&json, "user", user);
+    json_key(&json, "password"), json_string_n(&json, password, len);
     json_end(&json);
     int status = CLI_FAILED;
     if (json_finish(&json) < 0)
         cli_error("out of memory");
     else if (service_call(NULL, "PUT", &body, &doc, "/v1/registries/%s", host))
-        status = options->quiet ? 0 : service_say("%s", host);
+        status = quiet ? 0 : service_say("%s", host);
     if (body.data)
         explicit_bzero(body.data, body.len);
     return status;
@@ -140,12 +143,18 @@ int template_login_main(int argc, char **argv)
     struct pull_options options = {0};
     int rest, status;
 
-    if (!service_parse(&login_table, argc, argv, &options, 1, 1, "registry", &rest, &status))
+    if (!service_parse(&login_table, argc, argv, &options, 0, 1, "registry", &rest, &status))
         return status;
+    if (options.docker)
+        return template_login_docker(options.docker, rest < argc ? argv[rest] : NULL, options.quiet);
+    if (rest >= argc)
+        return cli_error("no registry given: %s", login_table.usage);
     if (!options.user)
         return cli_error("template login: --user USER is needed");
     const struct value_source from = {options.file, options.variable};
-    status = secret_value_read(&from, argv[rest], &value) ? send_login(argv[rest], &options, &value) : CLI_FAILED;
+    status = secret_value_read(&from, argv[rest], &value)
+                 ? template_send_login(argv[rest], options.user, value.data, value.len, options.quiet)
+                 : CLI_FAILED;
     explicit_bzero(&value, sizeof value);
     return status;
 }

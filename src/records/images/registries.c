@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "codec/docker_login.h"
 #include "crypto/crypto.h"
 #include "records/sealed_value.h"
 
@@ -94,6 +95,7 @@ int registries_put(struct registries *registries, const char *org, const char *h
     struct json json = JSON_INIT(&doc);
     char context[SEALED_CONTEXT];
 
+    host = docker_login_host(host);
     if (!host_ok(host))
         return err_usage(err, "registry %.64s: must be HOST or HOST:PORT in lower case", host);
     if (!text_ok(user, REGISTRY_USER_MAX) || strchr(user, ':'))
@@ -120,7 +122,7 @@ int registries_put(struct registries *registries, const char *org, const char *h
 int registries_delete(struct registries *registries, const char *org, const char *host, objects_done_fn *done,
                       void *ctx, struct brig_err *err)
 {
-    return objects_delete(registries->objects, org, host, done, ctx, err);
+    return objects_delete(registries->objects, org, docker_login_host(host), done, ctx, err);
 }
 
 int registries_login(const struct registries *registries, const char *org, const char *host, struct registry_login *ret)
