@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -37,8 +38,9 @@
 #define FREEZE_PATIENCE_NS (5 * NS_PER_SEC)
 #define FREEZE_PAUSE_NS (NS_PER_MS / 10)
 #define EXT4_IOC_CHECKPOINT _IOW('f', 43, uint32_t)
-/* The superblock of ext4 and two of its fields. */
+/* The superblock of ext4 and some of its fields. */
 #define SUPER 1024
+#define SUPER_RESERVED (SUPER + 0x08)
 #define SUPER_STATE (SUPER + 0x3a)
 #define SUPER_INCOMPAT (SUPER + 0x60)
 #define STATE_VALID 1u
@@ -77,14 +79,55 @@ static int make_temporary(const struct disk_store *store, const char *of, char n
     return fd < 0 ? err_host(err, "new disk") : fd;
 }
 
+/* Mounts the file system in a file. Returns a descriptor, with which the mount ends. */
+static int mount_file(const struct host *host, int fd, const char *name, struct brig_err *err)
+{
+    struct image image = IMAGE_INIT;
+    int r = image_attach(host, fd, false, &image, err);
+
+    if (r < 0)
+        return r;
+    const struct mount_option options[] = {{"source", image.node}, {"noinit_itable", NULL}};
+    int mount = mount_make("ext4", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    image_release(&image);
+    return mount < 0 ? err_host(err, "disk %s: mount", name) : mount;
+}
+
+/*
+ * A volume holds exactly what was asked for. What it has beyond is reserved for the host's root, which nobody inside
+ * is. The set-up of a store does the same with a file, but a volume is all the programs'.
+ */
+static int reserve_rest(const struct host *host, int fd, uint64_t size, const char *name, struct brig_err *err)
+{
+    struct statfs fs;
+    struct stat lost = {0};
+    AUTO_FD int mount = mount_file(host, fd, name, err);
+
+    if (mount < 0)
+        return mount;
+    /* lost+found goes when the volume is attached for the first time */
+    if (SYS(fstatfs(mount, &fs)) < 0 || SYS(fstatat(mount, "lost+found", &lost, AT_SYMLINK_NOFOLLOW)) < 0)
+        return err_host(err, "%s", name);
+    base_close_fd(&mount);
+    int r = disk_wait_free(fd, true, err);
+    if (r < 0)
+        return r;
+    uint64_t want = image_blocks(size), have = (uint64_t)fs.f_bavail + (uint64_t)lost.st_blocks * 512 / IMAGE_BLOCK;
+    if (have < want)
+        return err_set(err, BRIG_E_HOST, ENOSPC, "%s: too small", name);
+    uint32_t rest = (uint32_t)(have - want);
+    return SYS(pwrite(fd, &rest, sizeof rest, SUPER_RESERVED)) == (ssize_t)sizeof rest ? 0 : err_host(err, "%s", name);
+}
+
 /* The empty file system of this size, made on first use. The name tells how it was made: 1, see helper_mkfs(). */
 static int open_golden(const struct host *host, const struct disk_store *store, uint64_t size, uint64_t inodes,
-                       struct brig_err *err)
+                       bool volume, struct brig_err *err)
 {
     char name[64], temporary[DISK_NAME + 8];
     struct image_shape shape;
 
-    (void)!str_format(name, sizeof name, "golden1-%llu-%llu", (unsigned long long)size, (unsigned long long)inodes);
+    (void)!str_format(name, sizeof name, "golden1%s-%llu-%llu", volume ? "v" : "", (unsigned long long)size,
+                      (unsigned long long)inodes);
     int fd = openat(store->fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0 || errno != ENOENT)
         return fd < 0 ? err_host(err, "%s", name) : fd;
@@ -96,6 +139,8 @@ static int open_golden(const struct host *host, const struct disk_store *store, 
         return made;
     int r = SYS(ftruncate(made, (off_t)(shape.blocks * IMAGE_BLOCK))) < 0 ? err_host(err, "%s", temporary)
                                                                           : helper_mkfs(host, made, &shape, err);
+    if (r == 0 && volume)
+        r = reserve_rest(host, made, size, name, err);
     if (r == 0 && (SYS(fsync(made)) < 0 || SYS(renameat(store->fd, temporary, store->fd, name)) < 0))
         r = err_host(err, "%s", name);
     if (r < 0) {
@@ -164,7 +209,7 @@ int disk_make(const struct host *host, const struct disk_store *store, const cha
               bool lasting, struct disk_facts *ret, struct brig_err *err)
 {
     char temporary[DISK_NAME + 8];
-    AUTO_FD int golden = open_golden(host, store, size, inodes, err);
+    AUTO_FD int golden = open_golden(host, store, size, inodes, lasting, err);
 
     if (golden < 0)
         return golden;
@@ -351,20 +396,6 @@ static bool needs_recovery(int fd)
            (features & INCOMPAT_RECOVER);
 }
 
-/* Those who only read cannot replay the journal. */
-static int replay(const struct host *host, int fd, const char *name, struct brig_err *err)
-{
-    struct image image = IMAGE_INIT;
-    int r = image_attach(host, fd, false, &image, err);
-
-    if (r < 0)
-        return r;
-    const struct mount_option options[] = {{"source", image.node}, {"noinit_itable", NULL}};
-    AUTO_FD int mount = mount_make("ext4", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-    image_release(&image);
-    return mount < 0 ? err_host(err, "disk %s: its journal", name) : 0;
-}
-
 int disk_prepare(const struct host *host, const struct disk_store *store, const char *name, bool read_only,
                  struct brig_err *err)
 {
@@ -374,7 +405,10 @@ int disk_prepare(const struct host *host, const struct disk_store *store, const 
     if (r < 0 || !read_only || !needs_recovery(fd))
         return r;
     AUTO_FD int writable = disk_open(store, name, false, err);
-    r = writable < 0 ? writable : replay(host, writable, name, err);
+    /* those who only read cannot replay the journal */
+    AUTO_FD int mount = writable < 0 ? writable : mount_file(host, writable, name, err);
+    r = mount < 0 ? mount : 0;
+    base_close_fd(&mount);
     base_close_fd(&writable);
     return r < 0 ? r : disk_wait_free(fd, false, err);
 }

@@ -266,13 +266,29 @@ static void refuse_missing(struct sandbox *s, uint64_t missing)
     sandbox_end(s, BRIG_CAUSE_POLICY);
 }
 
+/* The places that a volume covers. */
+static uint32_t volume_flags(const struct run_spec *run)
+{
+    static const char *const places[] = GUEST_PLACES;
+    uint32_t flags = 0;
+
+    for (unsigned i = 0; i < run->n_volumes; i++)
+        for (unsigned k = 0; k < ARRAY_SIZE(places); k++) {
+            size_t len = strlen(run->volumes[i].target);
+            if (strncmp(places[k], run->volumes[i].target, len) == 0 &&
+                (places[k][len] == '\0' || places[k][len] == '/'))
+                flags |= GUEST_START_VOLUME(k);
+        }
+    return flags;
+}
+
 static uint32_t start_flags(const struct sandbox *s)
 {
     uint32_t root = s->run->flags & BRIG_RUN_ROOT ? GUEST_START_ROOT : 0;
 
     if (s->service)
         return root | GUEST_START_SERVICE | (s->has_leaves ? GUEST_START_LEAVES : 0) |
-               (s->adopt ? GUEST_START_ADOPT : 0);
+               (s->adopt ? GUEST_START_ADOPT : 0) | volume_flags(s->run);
     return root | (s->run->flags & BRIG_RUN_TTY ? GUEST_START_TTY : 0) |
            (s->run->stdio[0] >= 0 ? GUEST_START_STDIN : 0);
 }

@@ -210,5 +210,92 @@ class Forks(DiskTest):
         return 0
 
 
+@unittest.skipUnless(IS_ROOT and image_stores(), "needs loop devices as root")
+class Volumes(DiskTest):
+    VOLUME = name("vol", "v")
+
+    def make(self, host, text="v", size=16 * MIB):
+        made = self.order(host, "make", name("vol", text), str(size), "256")
+        self.assertEqual((made["size"], made["inodes"]), (size, 256))
+
+    def test_it_is_kept_and_has_a_size_of_its_own(self):
+        host = self.host()
+        self.make(host)
+        for kind, words in (("the program's own", ()), ("root's", ("root=1",))):
+            key = kind[0] + "1"
+            self.create(host, key, f"vol={self.VOLUME}:/data", f"disk={64 * MIB}", *words)
+            text = self.sh(host, key, "cd /data; ls; cat f 2>/dev/null; echo again >>f; stat -c %u:%g:%a f")
+            self.assertEqual(text, "1000:1000:644" if kind != "root's" else "f\nagain\n1000:1000:644")
+            self.sh(host, key, f"rm -f /data/f; head -c {16 * MIB + 4096} /dev/zero >/data/big", status=1)
+            self.sh(host, key, f"rm /data/big; head -c {16 * MIB - 65536} /dev/zero >/data/big && rm /data/big;"
+                    "echo again >>/data/f; chown 1000:1000 /data/f")
+            self.sh(host, key, "head -c 30000000 /dev/zero >/workspace/big")
+            self.end(host, key)
+        self.assertEqual(self.order(host, "remove", self.VOLUME), "removed")
+
+    def test_one_writes_or_many_read(self):
+        host = self.host()
+        self.make(host)
+        self.create(host, "a", f"vol={self.VOLUME}:/data")
+        self.sh(host, "a", "echo x >/data/x")
+        for words in (f"vol={self.VOLUME}:/data", f"vol_ro={self.VOLUME}:/data"):
+            self.assertIn(f"ended b policy hit=0 conflict: disk {self.VOLUME}: sandbox ",
+                          self.refused(host, "b", words))
+        self.assertEqual(self.order(host, "copy", name("vol", "w"), self.VOLUME)[0], CONFLICT)
+        self.assertEqual(self.order(host, "remove", self.VOLUME)[0], CONFLICT)
+        self.end(host, "a")
+        for key in "bcd":
+            self.create(host, key, f"vol_ro={self.VOLUME}:/data")
+            self.assertIn("Read-only file system", self.sh(host, key, "cat /data/x; echo y >/data/x 2>&1", status=2))
+        self.assertEqual(self.listed(host)[0][self.VOLUME]["readers"], 3)
+        self.assertIn("conflict: ", self.refused(host, "e", f"vol={self.VOLUME}:/data"))
+        self.assertEqual(self.order(host, "remove", self.VOLUME)[0], CONFLICT)
+        self.assertEqual(self.order(host, "copy", name("vol", "w"), self.VOLUME)["size"], 16 * MIB)
+        self.create(host, "e", f"vol={name('vol', 'w')}:/data")
+        self.assertEqual(self.sh(host, "e", "cat /data/x; echo z >/data/x"), "x")
+        self.assertEqual(self.sh(host, "b", "cat /data/x"), "x")
+        for key in "bcde":
+            self.end(host, key)
+
+    def test_places_of_the_store_may_be_volumes(self):
+        host = self.host()
+        for text in "wh":
+            self.make(host, text)
+        self.create(host, "a", f"vol={name('vol', 'w')}:/workspace", f"vol={name('vol', 'h')}:/home/user",
+                    "require=all", f"disk={64 * MIB}", f"boxdisk={name('box', 'a')}")
+        self.sh(host, "a", "echo w >/workspace/w; echo h >/home/user/h; echo t >/tmp/t")
+        self.order(host, "snap", name("snap", "s"), "a")
+        self.end(host, "a")
+        self.box(host, "b", f"from={name('snap', 's')}", "require=all")
+        self.assertEqual(self.sh(host, "b", "ls /workspace /home/user; cat /tmp/t"), "/home/user:\n\n/workspace:\nt")
+        self.create(host, "a", f"vol={name('vol', 'w')}:/workspace", f"vol={name('vol', 'h')}:/home/user")
+        self.assertEqual(self.sh(host, "a", "cat /workspace/w /home/user/h"), "w\nh")
+        for words in (("/etc", "cannot be replaced"), ("/proc/x", "must not be in /proc"), ("relative", "absolute")):
+            self.assertIn(words[1], self.refused(host, "x", f"vol={name('vol', 'w')}:{words[0]}"))
+        self.assertIn("twice", self.refused(host, "x", f"vol={name('vol', 'w')}:/a", f"vol={name('vol', 'w')}:/b"))
+        self.end(host, "a")
+        self.end(host, "b")
+
+    def test_what_was_acknowledged_survives_a_killed_spawner(self):
+        host = self.host()
+        self.make(host)
+        self.box(host, "a", f"vol={self.VOLUME}:/data")
+        self.sh(host, "a", "cd /data; echo kept >f; mkdir d; python3 -c 'import os; "
+                "[os.fsync(os.open(p, os.O_RDONLY)) for p in (\"f\", \"d\", \".\")]'")
+        self.order(host, "snap", name("snap", "s"), "a")
+        self.spawner.kill()
+        self.respawn()
+        host = self.host()
+        disks, _ = self.listed(host)
+        self.assertEqual(set(disks), {self.VOLUME, name("snap", "s")}, "boxes are gone, and so are their disks")
+        for key in "bc":  # nobody who reads only can replay a journal
+            self.create(host, key, f"vol_ro={self.VOLUME}:/data")
+            self.assertEqual(self.sh(host, key, "cat /data/f; ls /data"), "kept\nd\nf")
+            self.end(host, key)
+        self.box(host, "d", f"from={name('snap', 's')}", f"vol={self.VOLUME}:/data")
+        self.assertEqual(self.sh(host, "d", "cat /data/f"), "kept")
+        self.end(host, "d")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -16,7 +16,7 @@
 #define LAYER_MASK (BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1)
 #define START_FLAGS                                                                                       \
     (GUEST_START_TTY | GUEST_START_STDIN | GUEST_START_SERVICE | GUEST_START_LEAVES | GUEST_START_ADOPT | \
-     GUEST_START_ROOT)
+     GUEST_START_ROOT | GUEST_START_VOLUMES)
 #define SIGNAL_MAX 64u
 #define ERRNO_MAX 4095u
 
@@ -146,7 +146,7 @@ static bool start_kind_ok(const struct guest_start *msg)
         return false;
     if (msg->flags & GUEST_START_SERVICE)
         return (msg->flags & (GUEST_START_TTY | GUEST_START_STDIN)) == 0 && msg->n_argv == 0 && msg->n_env == 0;
-    return (msg->flags & (GUEST_START_LEAVES | GUEST_START_ADOPT)) == 0 && msg->n_argv > 0;
+    return (msg->flags & (GUEST_START_LEAVES | GUEST_START_ADOPT | GUEST_START_VOLUMES)) == 0 && msg->n_argv > 0;
 }
 
 static bool start_fields_ok(const struct guest_start *msg)

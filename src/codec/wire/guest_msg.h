@@ -104,6 +104,16 @@ int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version) M
  * Not with ADOPT.
  */
 #define GUEST_START_ROOT (1u << 5)
+/*
+ * With SERVICE: these places are volumes, which are bounded by sizes of their own and not by the store's. The bits are
+ * in the order of GUEST_PLACES.
+ */
+#define GUEST_START_VOLUME(place) (1u << (8 + (place)))
+#define GUEST_START_VOLUMES (0x1fu << 8)
+#define GUEST_PLACES                                           \
+    {                                                          \
+        "/workspace", "/home/user", "/tmp", "/var/tmp", "/run" \
+    }
 #define GUEST_STRINGS_MAX (1u << 20) /* For argv and environment together. */
 
 #define GUEST_START_HEAD 104u   /* The length of the fixed part; workdir follows. */

@@ -228,8 +228,8 @@ __attribute__((noreturn)) static void be_the_child(const struct spawn *spawn, co
     int has_stdin = (msg->flags & SVC_PROC_STDIN) != 0;
 
     service_program(&program, &start);
-    start.flags = (start.flags & GUEST_START_ROOT) | ((msg->flags & SVC_PROC_TTY) ? GUEST_START_TTY : 0) |
-                  (has_stdin ? GUEST_START_STDIN : 0);
+    start.flags = (start.flags & (GUEST_START_ROOT | GUEST_START_VOLUMES)) |
+                  ((msg->flags & SVC_PROC_TTY) ? GUEST_START_TTY : 0) | (has_stdin ? GUEST_START_STDIN : 0);
     if (msg->flags & SVC_PROC_USER)
         program.who = msg->user;
     start.rows = msg->rows;
