@@ -46,6 +46,8 @@ struct keyring;
 struct tickets;
 struct library;
 struct registries;
+struct volumes;
+struct snapshots;
 
 struct api {
     struct loop *loop;
@@ -60,6 +62,8 @@ struct api {
     struct policies *policies;
     struct templates *templates;
     struct library *library; /* makes them */
+    struct volumes *volumes;
+    struct snapshots *snapshots;
     struct registries *registries;
     struct server *server;
     const struct route_table *const *tables; /* one for each interface that is served; NULL ends them */
@@ -295,6 +299,9 @@ route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_del
 route_fn route_secret_list, route_secret_get, route_secret_put, route_secret_delete;
 route_fn route_template_list, route_template_get, route_template_tag, route_template_delete, route_template_prune,
     route_template_du, route_template_load, route_template_pull, route_template_rebuild;
+route_fn route_volume_list, route_volume_get, route_volume_create, route_volume_delete;
+route_fn route_snapshot_list, route_snapshot_get, route_snapshot_delete, route_snapshot_restore, route_sandbox_snapshot,
+    route_sandbox_fork, route_sandbox_commit;
 route_fn route_registry_list, route_registry_get, route_registry_put, route_registry_delete;
 route_fn route_config_get, route_config_reload, route_events, route_audit;
 

@@ -463,7 +463,9 @@ static int start(struct daemon_state *d, struct brig_err *err)
                                                 .suspicion = d->api.suspicion,
                                                 .policies = d->api.policies,
                                                 .secrets = d->api.secrets,
-                                                .templates = d->api.templates};
+                                                .templates = d->api.templates,
+                                                .volumes = d->api.volumes,
+                                                .snapshots = d->api.snapshots};
         r = manager_create(&manager, on_ready, d, &d->api.manager, err);
         if (r == 0 && d->gate_fd >= 0)
             r = manager_gate(d->api.manager, take_fd(&d->gate_fd), err);

@@ -13,6 +13,7 @@
 #include "brigd/daemon.h"
 #include "brigd/preview.h"
 #include "crypto/keyring.h"
+#include "records/disks/snapshots.h"
 #include "template/library.h"
 
 #define WORKERS 2
@@ -125,6 +126,10 @@ int daemon_open(struct daemon_state *d, struct brig_err *err)
     if (r == 0)
         r = templates_create(d->api.store, ACCOUNTS_DEFAULT_ORG, &d->api.templates, err);
     if (r == 0)
+        r = volumes_create(d->api.store, &d->api.volumes, err);
+    if (r == 0)
+        r = snapshots_create(d->api.store, &d->api.snapshots, err);
+    if (r == 0)
         r = registries_create(d->api.store, d->ring, config_get(d->api.config)->secrets_plaintext, &d->api.registries,
                               err);
     if (r == 0)
@@ -151,6 +156,8 @@ void daemon_close(struct daemon_state *d)
     accounts_destroy(d->api.accounts); /* the store calls back for what was on its way */
     policies_destroy(d->api.policies);
     templates_destroy(d->api.templates);
+    volumes_destroy(d->api.volumes);
+    snapshots_destroy(d->api.snapshots);
     registries_destroy(d->api.registries);
     secrets_destroy(d->api.secrets);
     api_tools_close(&d->api);

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "sandbox/sbox_disks.h"
 #include "template/library.h"
 
 static int head(struct buf *out, const char *name, const char *type, const char *help)
@@ -124,6 +125,25 @@ static int put_templates(struct buf *out, const struct api *api)
     return put_rows(out, rows, ARRAY_SIZE(rows));
 }
 
+static int put_disks(struct buf *out, const struct api *api)
+{
+    struct disks_stats stats;
+
+    disks_stats(api->manager, &stats);
+    const struct row rows[] = {
+        {"volumes", "gauge", "Volumes of all organisations.", stats.volumes},
+        {"volume_bytes", "gauge", "Sizes of these volumes.", stats.volume_bytes},
+        {"snapshots", "gauge", "Snapshots of all organisations.", stats.snapshots},
+        {"snapshot_bytes", "gauge", "Sizes of these snapshots.", stats.snapshot_bytes},
+        {"sandbox_forks_total", "counter", "Sandboxes made by forks.", stats.forks},
+        {"disk_failures_total", "counter", "Disks that could not be made, copied or removed.", stats.failures},
+        {"disk_space_bytes", "gauge", "What disks may have at most, at the last look.", stats.space.size},
+        {"disk_space_used_bytes", "gauge", "What they have.", stats.space.used},
+        {"disk_space_reserved_bytes", "gauge", "What they may still write.", stats.space.reserved},
+    };
+    return put_rows(out, rows, ARRAY_SIZE(rows));
+}
+
 static int put_network(struct buf *out, const struct api *api)
 {
     struct network_stats stats;
@@ -182,6 +202,8 @@ static int put_all(struct buf *out, const struct api *api)
         r = put_manager(out, api);
     if (r == 0)
         r = put_templates(out, api);
+    if (r == 0)
+        r = put_disks(out, api);
     return r == 0 ? put_network(out, api) : r;
 }
 

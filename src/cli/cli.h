@@ -17,7 +17,8 @@
 struct listing;
 struct removal;
 
-/* A verb, or a verb of a verb, such as `ls` of `brig key ls`. It has one of main, list, remove and subs. */
+/* A verb, or a verb of a verb, such as `ls` of `brig key ls`. It has one of main, list, remove and
+ * subs; with main and subs, main is for a word that is none of them. */
 struct cli_verb {
     const char *name, *summary;
     int (*main)(int argc, char **argv); /* argv[0] is the verb. Returns the exit status. */
@@ -38,8 +39,8 @@ extern const struct cli_verb cli_verb_version;
 /* The verbs of the service, in the order of the help. */
 #define CLI_SERVICE_VERBS(x)                                                                                         \
     x(create) x(ps) x(inspect) x(exec) x(shell) x(cp) x(ls) x(logs) x(stats) x(top) x(pause) x(resume) x(stop) x(rm) \
-        x(prune) x(port) x(events) x(tool) x(agent) x(env) x(approve) x(deny) x(pool) x(receipt) x(key) x(org)       \
-            x(policy) x(secret) x(template) x(audit) x(completion)
+        x(snapshot) x(restore) x(fork) x(commit) x(volume) x(prune) x(port) x(events) x(tool) x(agent) x(env)        \
+            x(approve) x(deny) x(pool) x(receipt) x(key) x(org) x(policy) x(secret) x(template) x(audit) x(completion)
 #define CLI_DECLARE(verb) extern const struct cli_verb cli_verb_##verb;
 CLI_SERVICE_VERBS(CLI_DECLARE)
 const struct cli_verb *cli_verb_at(size_t index); /* Lists all verbs; NULL at the end. */

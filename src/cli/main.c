@@ -63,13 +63,15 @@ static int run_verb(const struct cli_verb *verb, int argc, char **argv)
         return listing_remove(verb->remove, argc, argv);
     if (!verb->subs)
         return verb->main(argc, argv);
-    if (!word)
+    if (!word && !verb->main)
         return cli_error("%s: no verb given; brig %s --help lists them", name, name);
-    for (size_t i = 0; i < verb->n_subs; i++) {
+    for (size_t i = 0; word && i < verb->n_subs; i++) {
         if (strcmp(word, verb->subs[i].name) == 0)
             return run_verb(&verb->subs[i], argc - 1, argv + 1);
         suggest_try(&near, word, strlen(word), verb->subs[i].name);
     }
+    if (verb->main)
+        return verb->main(argc, argv);
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
         return sub_help(verb);
     if (near.word)

@@ -61,6 +61,7 @@ struct config {
     bool use_sandbox;          /* It has no effect, and that is reported. */
     char *require;             /* "all", or layer names */
     char *bind_roots;          /* Absolute directories, separated by colons; "" means none. */
+    bool sandbox_forkable;     /* Stores are disks unless the request says otherwise. */
     char *templates;           /* The directory with templates: <name>/ or <name>.tar; "" means none. */
 
     /* [templates] */

@@ -160,6 +160,8 @@ const struct config_key config_keys[] = {
      .help = "directories that administrators may bind into sandboxes, with colons between them; empty: none"},
     {"sandbox", "templates", CONFIG_TEXT, AT(templates), .fallback = "", .rule = config_rule_file,
      .help = "directory of templates: NAME/ or NAME.tar"},
+    {"sandbox", "forkable", CONFIG_BOOL, AT(sandbox_forkable), .fallback = "false", LIVE,
+     .help = "stores of sandboxes are disks that can be copied at once (brig fork); they take longer to make"},
     {"sandbox", "allowed_dirs", CONFIG_TEXT, AT(allowed_dirs), .fallback = "", .rule = config_rule_dirs, LIVE,
      .help = "directories that a configuration's sandbox_dir may be in, with colons between them; empty: only the "
              "default one"},

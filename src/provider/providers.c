@@ -114,6 +114,7 @@ int provider_fits(const struct provider_ops *ops, const struct provider_spec *sp
                  {PROVIDER_BINDS, spec->n_binds, "binds"},
                  {PROVIDER_WRITABLE_ROOT, spec->writable_root, "writable root"},
                  {PROVIDER_ROOT_INSIDE, spec->root_inside, "root inside"},
+                 {PROVIDER_DISKS, spec->disk || spec->n_volumes > 0, "disks that can be kept"},
                  {PROVIDER_LAYERS, spec->n_layers > 0 || spec->new_layer, "template layers"}};
 
     for (size_t i = 0; i < ARRAY_SIZE(needs); i++)

@@ -80,6 +80,15 @@ int template_write(const struct template_info *info, struct buf *out, struct bri
     }
     json_end(&json);
     json_key_u64(&json, "bytes", bytes);
+    if (info->disk && info->disk[0]) {
+        json_key_object(&json, "disk");
+        json_key_string(&json, "name", info->disk);
+        json_key_u64(&json, "size", info->disk_size);
+        json_key_u64(&json, "inodes", info->disk_inodes);
+        json_key_bool(&json, "writable_root", info->writable_root);
+        json_key_string(&json, "base", info->base ? info->base : "");
+        json_end(&json);
+    }
     template_image_put(&info->image, &json);
     json_key_i64(&json, "made_at_ns", info->made_at_ns);
     json_key_i64(&json, "used_at_ns", info->used_at_ns);
@@ -191,14 +200,31 @@ static bool is_hex(const char *text)
     return strlen(text) == TEMPLATE_LAYER_NAME - 1 && strspn(text, "0123456789abcdef") == TEMPLATE_LAYER_NAME - 1;
 }
 
+static void read_disk(struct reader *in, struct template_info *ret)
+{
+    const struct json_value *disk = json_get(in->json, "disk");
+
+    ret->disk = ret->base = "";
+    if (!disk || disk->type == JSON_NULL)
+        return;
+    ret->disk = read_text(in, disk, "name");
+    ret->base = read_text(in, disk, "base");
+    ret->disk_size = (uint64_t)read_number(in, disk, "size");
+    ret->disk_inodes = (uint64_t)read_number(in, disk, "inodes");
+    ret->writable_root = json_get_bool(disk, "writable_root");
+    if (in->r == 0 && (!str_starts(ret->disk, "snap-") || strlen(ret->disk) >= TEMPLATE_DISK_NAME ||
+                       strlen(ret->base) >= TEMPLATE_NAME_MAX))
+        bad(in, "disk", "needs the name of a disk");
+}
+
 static void read_layers(struct reader *in, struct template_info *ret)
 {
     const struct json_value *layers = json_get(in->json, "layers"), *ids = json_get(in->json, "diff_ids"),
                             *sizes = json_get(in->json, "sizes");
     size_t n = layers && layers->type == JSON_ARRAY ? layers->count : 0;
 
-    if (n == 0 || n > TEMPLATE_LAYERS_MAX || !ids || ids->type != JSON_ARRAY || ids->count != n || !sizes ||
-        sizes->type != JSON_ARRAY || sizes->count != n) {
+    if ((n == 0 && !ret->base[0]) || n > TEMPLATE_LAYERS_MAX || !ids || ids->type != JSON_ARRAY || ids->count != n ||
+        !sizes || sizes->type != JSON_ARRAY || sizes->count != n) {
         bad(in, "layers", "must be a list of 1 to 128, with as many diff_ids and sizes");
         return;
     }
@@ -243,6 +269,7 @@ int template_parse(const struct json_value *json, struct template_info *ret, str
     info.source = read_text(&in, json, "source");
     info.reference = read_text(&in, json, "reference");
     info.digest = read_text(&in, json, "digest");
+    read_disk(&in, &info);
     read_layers(&in, &info);
     if (in.r == 0)
         read_image(&in, &info.image);

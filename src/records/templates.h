@@ -17,6 +17,7 @@
 #define TEMPLATE_NAME_MAX 128u /* with its NUL */
 #define TEMPLATE_LAYERS_MAX 128u
 #define TEMPLATE_LAYER_NAME 65u /* 64 hexadecimal digits and the NUL: the chain id */
+#define TEMPLATE_DISK_NAME 32u  /* with its NUL */
 #define TEMPLATE_ENV_MAX 1024u
 #define TEMPLATES_PER_ORG 1000u
 #define TEMPLATES_ORG_BYTES (32u << 20)
@@ -38,14 +39,21 @@ struct template_image {
 };
 
 struct template_info {
-    const char *source;    /* "pull" or "load" */
-    const char *reference; /* of a pull: "docker.io/library/debian:12"; else "" */
-    const char *digest;    /* of the manifest, or of the index that a pull began with: "sha256:..."; or "" */
-    size_t n_layers;
+    const char *source;          /* "pull", "load" or "commit" */
+    const char *reference;       /* of a pull: "docker.io/library/debian:12"; else "" */
+    const char *digest;          /* of the manifest, or of the index that a pull began with: "sha256:..."; or "" */
+    size_t n_layers;             /* may be 0 if there is a base */
     const char *const *layers;   /* lowest first */
     const char *const *diff_ids; /* "sha256:...", of each layer */
     uint64_t *sizes;             /* the bytes of each layer, unpacked */
     uint64_t bytes;              /* their sum */
+    /*
+     * A template that was made from a sandbox has a disk of the provider: the stores of its sandboxes are copies of it.
+     * base is then the name of the root below, if that has no layers: "host", or a directory of [sandbox] templates.
+     */
+    const char *disk, *base; /* "" */
+    uint64_t disk_size, disk_inodes;
+    bool writable_root; /* the disk has changes to the root */
     struct template_image image;
     int64_t made_at_ns, used_at_ns; /* used_at_ns 0: never */
     bool shared;

@@ -26,27 +26,32 @@ static bool has_binds(const struct sbox *sbox)
     return spec->n_binds > 0 && !spec->reuse[0] && !spec->service && !sbox->priv->internal;
 }
 
+int spec_check_use(const struct sbox_spec *spec, bool binds, const char *label, const struct caller *caller,
+                   const struct config *config, struct brig_err *err)
+{
+    struct brig_err why;
+
+    if (!caller_is_admin(caller) && (binds || exposes(spec) || spec->template_name[0] == '/'))
+        return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s holds %s; only an administrator may use it", label,
+                       binds           ? "a directory of the host"
+                       : exposes(spec) ? "the value of a secret"
+                                       : "a root file system named by its path");
+    if (spec_network_judge(spec->network, caller, config, &why) < 0)
+        return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s has a network that this key may not use (%.160s)", label,
+                       why.message);
+    return 0;
+}
+
 int sbox_check_use(const struct sbox *sbox, const struct caller *caller, struct brig_err *err)
 {
     const struct sbox_spec *spec = &sbox->spec;
     const bool of_runs = spec->reuse[0] || spec->ephemeral;
-    const bool binds = has_binds(sbox);
-    struct brig_err why;
 
     if (!caller_is_admin(caller) && of_runs && !str_eq(sbox->key_id, caller->key_id))
         return err_set(err, BRIG_E_FORBIDDEN, 0,
                        "sandbox %s was made for runs of another key; only that key or an administrator may use it",
                        sbox_label(sbox));
-    if (!caller_is_admin(caller) && (binds || exposes(spec) || spec->template_name[0] == '/'))
-        return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s holds %s; only an administrator may use it",
-                       sbox_label(sbox),
-                       binds           ? "a directory of the host"
-                       : exposes(spec) ? "the value of a secret"
-                                       : "a root file system named by its path");
-    if (spec_network_judge(spec->network, caller, sbox->manager->config, &why) < 0)
-        return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s has a network that this key may not use (%.160s)",
-                       sbox_label(sbox), why.message);
-    return 0;
+    return spec_check_use(spec, has_binds(sbox), sbox_label(sbox), caller, sbox->manager->config, err);
 }
 
 bool sbox_is_gifted(const struct sbox *sbox)

@@ -340,13 +340,17 @@ int manager_create(const struct manager_options *options, void (*ready)(void *ct
     manager->audit = options->audit;
     manager->suspicion = options->suspicion;
     manager->templates = options->templates;
+    manager->volumes = options->volumes;
+    manager->snapshots = options->snapshots;
     manager->config = options->config;
     manager->ready = ready;
     manager->ready_ctx = ctx;
     manager->event_seq = (uint64_t)clock_real_ns() / 1000;
     manager->kept_pool = KEPT_POOL;
     manager->idem_max = IDEM_MAX;
-    int r = network_start(manager, options, err);
+    int r = disks_start(manager, err);
+    if (r == 0)
+        r = network_start(manager, options, err);
     if (r == 0)
         r = quota_load(manager, err);
     if (r == 0)
@@ -378,6 +382,7 @@ void manager_destroy(struct manager *manager)
     loop_timer_clear(manager->loop, &manager->shut);
     loop_timer_clear(manager->loop, &manager->start);
     recover_done(manager);
+    disks_stop(manager);
     store_ops_orphan(manager);
     network_stop(manager); /* before the sandboxes: their slots live on */
     while (manager->first)

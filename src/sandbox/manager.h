@@ -56,6 +56,14 @@ struct sbox_secret {
     bool expose;
 };
 
+/* A volume that a sandbox has at a path of its own. */
+struct sbox_volume {
+    char name[64];
+    char disk[DISK_NAME_SIZE]; /* "" until the create is accepted */
+    const char *target;
+    bool read_only;
+};
+
 /* What a create asks for. sbox_spec_parse() makes it from JSON (sbox_spec.c), with its own memory. */
 struct sbox_spec {
     char template_name[128]; /* "host", ... */
@@ -74,6 +82,11 @@ struct sbox_spec {
     char user[USER_TEXT_MAX]; /* Whose its programs are: "user" (default), "root" (root inside), another. */
     struct brig_bind *binds;
     size_t n_binds;
+    struct sbox_volume *volumes;
+    size_t n_volumes;
+    bool forkable; /* Its store is a disk that can be copied at once. */
+    /* The disk whose copy its store is, and where that comes from; "": an empty store. No request can set these. */
+    char disk_from[DISK_NAME_SIZE], restored_from[DISK_NAME_SIZE], forked_from[32];
     uint64_t timeout_ms, idle_timeout_ms; /* 0 means none. */
     enum sbox_on_timeout on_timeout;
     enum sbox_on_death on_death;
@@ -147,6 +160,8 @@ struct manager_options {
     struct policies *policies;   /* These two outlive it. NULL: only the network `none`, and no secrets. */
     struct secrets *secrets;
     struct templates *templates; /* It outlives the manager; NULL: there are none. */
+    struct volumes *volumes;     /* These two outlive it as well. NULL: nothing is kept. */
+    struct snapshots *snapshots;
 };
 /*
  * Loads the store, recovers live boxes from the provider, ends orphans, writes certificates for those that are gone,
@@ -159,7 +174,7 @@ void manager_destroy(struct manager *manager);
 /* It is ready and every orphan is gone: no program of an earlier life runs that this manager does not know. */
 bool manager_is_settled(const struct manager *manager);
 struct templates *manager_templates(const struct manager *manager); /* or NULL */
-/* Is this layer below a sandbox that lives? */
+/* Is this layer below a sandbox that lives, or one that can be restored? */
 bool manager_uses_layer(const struct manager *manager, const char *layer);
 /* How many sandboxes that live were made from this template of that organisation? */
 size_t manager_uses_template(const struct manager *manager, const char *org, const char *name);

@@ -55,6 +55,7 @@ struct cert;
 struct recovery;
 struct update;
 struct kept_of;
+struct disks;
 
 /* Why and by whom a sandbox ends. */
 struct ending {
@@ -230,6 +231,9 @@ struct manager {
     const struct config *config;
     struct suspicion *suspicion;
     struct templates *templates;
+    struct volumes *volumes;
+    struct snapshots *snapshots;
+    struct disks *disks; /* disk/ */
     struct sbox *first;
     struct sbox *children; /* The internal ones. */
     size_t count, n_children, creating;
@@ -310,7 +314,6 @@ uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, con
 void sandbox_suspect(const struct sbox *sbox, const struct caller *caller, const char *outcome, const char *detail);
 
 /* ---- spec_limits.c ------------------------------------------------------------------------------------- */
-int spec_size(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;
 int spec_cpus(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;
 int spec_count(const struct json_value *v, const char *key, uint64_t min, uint64_t max, uint64_t *ret,
                struct brig_err *err) MUST_CHECK;
@@ -341,6 +344,8 @@ int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max
 int spec_parse(const struct json_value *json, const struct config *config, const struct templates *templates,
                const struct caller *caller, bool stored, struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
 
+int spec_name_check(const char *name, struct brig_err *err) MUST_CHECK; /* May a sandbox have this name? */
+
 /* ---- spec_template.c ----------------------------------------------------------------------------------- */
 struct template_place {
     const struct object *object; /* a template of layers, or NULL */
@@ -355,6 +360,10 @@ int spec_template(const char *name, const struct config *config, const struct te
 int spec_template_use(struct sbox_spec *spec, const struct config *config, const struct templates *templates,
                       const struct caller *caller, bool workdir_given, bool user_given,
                       struct brig_err *err) MUST_CHECK;
+
+/* Its template has a disk: the store is a copy of that, and has its size. */
+int spec_template_disk(struct sbox_spec *spec, bool disk_given, bool writable_root_given,
+                       struct brig_err *err) MUST_CHECK;
 
 /* ---- spec_network.c ------------------------------------------------------------------------------------ */
 /* The question of spec_network() for a policy that was stored as text: may this caller have it? BRIG_E_FORBIDDEN. */
@@ -454,10 +463,35 @@ void network_fill(const struct sbox *sbox, const struct gate_counts *before, str
                   struct buf *learned);
 void network_process_fill(const struct process *process, struct brig_receipt *r, struct buf *learned);
 
+/* ---- access.c ------------------------------------------------------------------------------------------ */
+/* sbox_check_use() of what a spec holds. binds: it has directories that a request named. label: what it is called. */
+int spec_check_use(const struct sbox_spec *spec, bool binds, const char *label, const struct caller *caller,
+                   const struct config *config, struct brig_err *err) MUST_CHECK;
+
+/* ---- disk/ (sbox_disks.h) ------------------------------------------------------------------------------ */
+int disks_start(struct manager *manager, struct brig_err *err) MUST_CHECK;
+void disks_stop(struct manager *manager);
+/* What is kept for an organisation, or (key_id) for one of its keys. */
+uint64_t disks_bytes(const struct manager *manager, const char *org_id, const char *key_id);
+/* Finds the volumes of a spec and checks that it may have them. without: a sandbox that is about to end; or NULL. */
+int volumes_attach(struct manager *manager, const char *org, struct sbox_spec *spec, const struct sbox *without,
+                   struct brig_err *err) MUST_CHECK;
+const char *spec_disk_from(const struct sbox_spec *spec); /* The disk that its store is a copy of, or "". */
+bool spec_has_disk(const struct sbox_spec *spec);         /* Its store is a disk. */
+struct disk_wanted {                                      /* the memory for what asked points to */
+    char disk[DISK_NAME_SIZE];
+    struct provider_volume volumes[PROVIDER_VOLUMES_MAX];
+};
+int disk_want(const struct sbox_spec *spec, struct disk_wanted *wanted, struct provider_spec *asked,
+              struct brig_err *err) MUST_CHECK;
+
 /* ---- quota.c ------------------------------------------------------------------------------------------- */
-/* Checks in the order of manager.h. A NULL sbox means a new one. */
-int quota_check(struct manager *manager, const struct caller *caller, const struct sbox_spec *spec,
-                struct brig_err *err) MUST_CHECK;
+/* May there be `count` new ones of this spec? In the order of manager.h. without: one that is about to end; or NULL. */
+int quota_check(struct manager *manager, const struct caller *caller, const struct sbox_spec *spec, unsigned count,
+                const struct sbox *without, struct brig_err *err) MUST_CHECK;
+/* May so many bytes be kept (volumes, snapshots, templates with a disk)? They count as max_disk does. */
+int quota_check_disk(struct manager *manager, const struct caller *caller, uint64_t bytes,
+                     struct brig_err *err) MUST_CHECK;
 int quota_load(struct manager *manager, struct brig_err *err) MUST_CHECK;
 void quota_done(struct manager *manager);
 

@@ -16,16 +16,17 @@ static struct brig_limits promised(const struct manager *manager, const struct s
 {
     struct brig_limits limits = spec->limits;
 
-    limits_fill(&limits, manager->provider->image_store && limits_want_image(&spec->limits, spec->writable_root));
+    limits_fill(&limits, spec_has_disk(spec) ||
+                             (manager->provider->image_store && limits_want_image(&spec->limits, spec->writable_root)));
     return limits;
 }
 
-static struct quota sum(struct manager *manager, const char *org_id, const char *key_id)
+static struct quota sum(struct manager *manager, const char *org_id, const char *key_id, const struct sbox *without)
 {
-    struct quota total = {0};
+    struct quota total = {.disk = disks_bytes(manager, org_id, key_id)};
 
     for (const struct sbox *sbox = manager->first; sbox; sbox = sbox->next) {
-        if (!str_eq(sbox->org_id, org_id) || (key_id && !str_eq(sbox->key_id, key_id)))
+        if (sbox == without || !str_eq(sbox->org_id, org_id) || (key_id && !str_eq(sbox->key_id, key_id)))
             continue;
         struct brig_limits limits = sbox->priv->up ? sbox->limits : promised(manager, &sbox->spec);
         total.sandboxes++;
@@ -60,10 +61,10 @@ static int check_one(const char *whose, const char *what, uint64_t limit, uint64
                    show(asked, thousandths, c, sizeof c));
 }
 
-static int check_all(const char *whose, const struct quota *quota, const struct quota *used,
-                     const struct brig_limits *asked, struct brig_err *err)
+static int check_all(const char *whose, const struct quota *quota, const struct quota *used, const struct quota *asked,
+                     struct brig_err *err)
 {
-    int r = check_one(whose, "max_sandboxes", quota->sandboxes, used->sandboxes, 1, false, err);
+    int r = check_one(whose, "max_sandboxes", quota->sandboxes, used->sandboxes, asked->sandboxes, false, err);
 
     r = r < 0 ? r : check_one(whose, "max_cpus", quota->cpus, used->cpus, asked->cpus, true, err);
     r = r < 0 ? r : check_one(whose, "max_memory", quota->memory, used->memory, asked->memory, false, err);
@@ -83,33 +84,49 @@ static struct quota effective(const struct manager *manager, const char *id, str
     return base;
 }
 
-int quota_check(struct manager *manager, const struct caller *caller, const struct sbox_spec *spec,
-                struct brig_err *err)
+/* The quotas of the organisation, then those of the key. */
+static int check_both(struct manager *manager, const struct caller *caller, const struct quota *asked,
+                      const struct sbox *without, struct brig_err *err)
 {
     const struct config *c = manager->config;
-    struct brig_limits asked = promised(manager, spec);
+    struct quota used = sum(manager, caller->org_id, NULL, without);
+    struct quota limit =
+        effective(manager, caller->org_id,
+                  (struct quota){c->org_max_sandboxes, c->org_max_cpus, c->org_max_memory, c->org_max_disk});
+    int r = check_all("organization", &limit, &used, asked, err);
+
+    if (r < 0 || !caller->key_id[0])
+        return r;
+    used = sum(manager, caller->org_id, caller->key_id, without);
+    limit = effective(manager, caller->key_id,
+                      (struct quota){c->key_max_sandboxes, c->key_max_cpus, c->key_max_memory, c->key_max_disk});
+    return check_all("key", &limit, &used, asked, err);
+}
+
+int quota_check_disk(struct manager *manager, const struct caller *caller, uint64_t bytes, struct brig_err *err)
+{
+    return check_both(manager, caller, &(struct quota){.disk = bytes}, NULL, err);
+}
+
+int quota_check(struct manager *manager, const struct caller *caller, const struct sbox_spec *spec, unsigned count,
+                const struct sbox *without, struct brig_err *err)
+{
+    const struct config *c = manager->config;
+    struct brig_limits one = promised(manager, spec);
+    const struct quota asked = {count, count * one.cpus, count * one.memory, count * one.disk};
+    const size_t others = manager->count - (without != NULL);
 
     if (spec->internal) { /* whose run it is, and may have, is known when it is claimed */
         if (manager->n_children >= c->tools_max_runs)
             return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of runs (%" PRIu64 ") reached", c->tools_max_runs);
         return 0;
     }
-    if (manager->count >= c->max_sandboxes)
+    if (others + count > c->max_sandboxes)
         return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of sandboxes (%" PRIu64 ") reached", c->max_sandboxes);
-    if (c->create_queue && manager->creating >= c->create_queue)
+    if (c->create_queue && manager->creating + count > c->create_queue)
         return err_set(err, BRIG_E_LIMIT, 0, "%zu sandboxes are being created: at most %" PRIu64 " at a time",
                        manager->creating, c->create_queue);
-    struct quota used = sum(manager, caller->org_id, NULL);
-    struct quota limit =
-        effective(manager, caller->org_id,
-                  (struct quota){c->org_max_sandboxes, c->org_max_cpus, c->org_max_memory, c->org_max_disk});
-    int r = check_all("organization", &limit, &used, &asked, err);
-    if (r < 0 || !caller->key_id[0])
-        return r;
-    used = sum(manager, caller->org_id, caller->key_id);
-    limit = effective(manager, caller->key_id,
-                      (struct quota){c->key_max_sandboxes, c->key_max_cpus, c->key_max_memory, c->key_max_disk});
-    return check_all("key", &limit, &used, &asked, err);
+    return check_both(manager, caller, &asked, without, err);
 }
 
 /* ---- quotas of their own --------------------------------------------------------------------------------- */

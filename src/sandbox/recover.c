@@ -13,6 +13,7 @@
  */
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
+#include "sandbox/sbox_disks.h"
 
 #define ANSWER_NS (10 * NS_PER_SEC)
 #define PAGE 50u /* open runs at a time: each may have a long command */
@@ -31,6 +32,7 @@ static void on_ready(struct loop_timer *timer)
 
     recover_done(manager);
     manager->is_ready = true;
+    disks_collect(manager);
     if (manager->ready)
         manager->ready(manager->ready_ctx);
 }

@@ -24,6 +24,11 @@ static void put_row(struct json *json, const struct sbox *sbox)
         json_key_string(json, "reuse", sbox->spec.reuse);
         json_key_string(json, "reuse_config", sbox->spec.reuse_config);
     }
+    if (sbox->spec.disk_from[0]) {
+        json_key_string(json, "disk_from", sbox->spec.disk_from);
+        json_key_string(json, "forked_from", sbox->spec.forked_from);
+        json_key_string(json, "restored_from", sbox->spec.restored_from);
+    }
     if (sbox->spec.image)
         json_key(json, "image"), template_copy_put(sbox->spec.image, json);
     network_put_row(json, sbox);
@@ -94,7 +99,11 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
     if (str_copy(priv->box_id, sizeof priv->box_id, json_get_text(doc, "box_id", "")) < 0 ||
         str_copy(sbox->boot_id, sizeof sbox->boot_id, json_get_text(doc, "boot_id", "")) < 0 ||
         str_copy(sbox->spec.reuse, sizeof sbox->spec.reuse, json_get_text(doc, "reuse", "")) < 0 ||
-        str_copy(sbox->spec.reuse_config, sizeof sbox->spec.reuse_config, json_get_text(doc, "reuse_config", "")) < 0)
+        str_copy(sbox->spec.reuse_config, sizeof sbox->spec.reuse_config, json_get_text(doc, "reuse_config", "")) < 0 ||
+        str_copy(sbox->spec.disk_from, sizeof sbox->spec.disk_from, json_get_text(doc, "disk_from", "")) < 0 ||
+        str_copy(sbox->spec.forked_from, sizeof sbox->spec.forked_from, json_get_text(doc, "forked_from", "")) < 0 ||
+        str_copy(sbox->spec.restored_from, sizeof sbox->spec.restored_from, json_get_text(doc, "restored_from", "")) <
+            0)
         return err_set(err, BRIG_E_HOST, 0, "its row has a name that is too long");
     read_creator(doc, &priv->creator);
     sbox->ends_at_boot_ns = json_get_u64(doc, "ends_at_boot_ns");

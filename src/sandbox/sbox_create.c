@@ -282,10 +282,12 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
     struct manager *manager = sbox->manager;
     const struct sbox_spec *spec = &sbox->spec;
     struct template_place place = {.object = NULL};
+    struct disk_wanted wanted;
     const struct box_events events = {.up = on_up, .ended = sbox_box_ended, .ctx = sbox, .counted = children_counted};
 
     /* Paths were judged when they were asked for; what a name of layers means was copied then. */
-    int r = spec->image ? 0 : spec_template(spec->template_name, manager->config, NULL, "", true, &place, err);
+    const char *base = !spec->image ? spec->template_name : spec->image->info.base;
+    int r = base[0] ? spec_template(base, manager->config, NULL, "", true, &place, err) : 0;
     if (r < 0)
         return r;
     struct provider_spec asked = {
@@ -304,7 +306,9 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
         .zygote = spec->zygote,
     };
     AUTO_FD int trust = -1;
-    r = provider_fits(manager->provider->ops, &asked, err);
+    r = disk_want(spec, &wanted, &asked, err);
+    if (r == 0)
+        r = provider_fits(manager->provider->ops, &asked, err);
     if (r == 0)
         r = network_want(sbox, &asked.gate, &trust, err);
     return r < 0 ? r : manager->provider->ops->create(manager->provider, &asked, &events, &sbox->priv->box, err);
@@ -375,7 +379,10 @@ static int admit(struct manager *manager, const struct caller *caller, struct sb
 
     if (other)
         return err_set(err, BRIG_E_CONFLICT, 0, "name %s: sandbox %s has it", spec->name, sbox_label(other));
-    int r = quota_check(manager, caller, spec, err);
+    int r = volumes_attach(manager, caller->org_id, spec, NULL, err);
+    if (r < 0)
+        return r;
+    r = quota_check(manager, caller, spec, 1, NULL, err);
     if (r < 0 && spec->internal)
         return r; /* who asked for a run is told, and the audit with it */
     if (r < 0) {

@@ -47,6 +47,21 @@ static void put_binds(struct json *json, const struct sbox_spec *spec)
     json_end(json);
 }
 
+static void put_volumes(struct json *json, const struct sbox_spec *spec, bool values)
+{
+    json_key_array(json, "volumes");
+    for (size_t i = 0; i < spec->n_volumes; i++) {
+        json_object(json);
+        json_key_string(json, "name", spec->volumes[i].name);
+        json_key_string(json, "target", spec->volumes[i].target);
+        json_key_bool(json, "read_only", spec->volumes[i].read_only);
+        if (values)
+            json_key_string(json, "disk", spec->volumes[i].disk);
+        json_end(json);
+    }
+    json_end(json);
+}
+
 static void put_secrets(struct json *json, const struct sbox_spec *spec)
 {
     json_key_array(json, "secrets");
@@ -80,6 +95,8 @@ void json_spec(struct json *json, const struct sbox_spec *spec, bool values)
     json_key_string(json, "workdir", spec->workdir);
     json_key_string(json, "user", spec->user);
     put_binds(json, spec);
+    put_volumes(json, spec, values);
+    json_key_bool(json, "forkable", spec_has_disk(spec));
     if (values) /* the store's; people are told what is in force (network_put()) */
         json_key_raw(json, "network", spec->network ? spec->network : "\"none\"",
                      spec->network ? strlen(spec->network) : 6);
@@ -119,6 +136,10 @@ void sbox_json(const struct sbox *sbox, struct json *json)
         receipt_put_time(json, "ends_at", clock_real_ns() + left);
     }
     json_key_u64(json, "processes", sbox->processes);
+    if (sbox->spec.forked_from[0])
+        json_key_string(json, "forked_from", sbox->spec.forked_from);
+    if (sbox->spec.restored_from[0])
+        json_key_string(json, "restored_from", sbox->spec.restored_from);
     if (sbox->spec.image)
         template_image_put(&sbox->spec.image->info.image, json);
     if (sbox->spec.note[0])

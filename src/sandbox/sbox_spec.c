@@ -15,7 +15,7 @@ struct spec_in {
     struct spec_memory memory;
     struct sbox_spec *spec;
     bool stored; /* it was taken once: bounds that are younger do not end it */
-    bool workdir_given, user_given;
+    bool workdir_given, user_given, disk_given, writable_root_given;
 };
 
 typedef int member_fn(struct spec_in *in, const struct json_value *v, struct brig_err *err);
@@ -30,15 +30,12 @@ static int read_template(struct spec_in *in, const struct json_value *v, struct 
     return str_copy(in->spec->template_name, sizeof in->spec->template_name, text); /* spec_string() knows the length */
 }
 
-static int read_name(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+int spec_name_check(const char *text, struct brig_err *err)
 {
     static const char *const words[] = {"brig", "host"};
     static const char *const prefixes[] = {"brig-", "run-", "sandbox-", "org-", "key-"};
-    const char *text;
-    int r = spec_string(v, "name", sizeof in->spec->name - 1, false, &text, err);
+    int r = check_name(text, err);
 
-    if (r == 0)
-        r = check_name(text, err);
     if (r < 0)
         return r;
     for (size_t i = 0; i < ARRAY_SIZE(words); i++)
@@ -48,8 +45,19 @@ static int read_name(struct spec_in *in, const struct json_value *v, struct brig
         if (strncasecmp(text, prefixes[i], strlen(prefixes[i])) == 0)
             return err_usage(err, "name %s: names that start with \"%s\" are reserved", text, prefixes[i]);
     /* Where an id is asked for a name will do, so none may look like one. */
-    if (v->len == 26 && strspn(text, "abcdefghijklmnopqrstuvwxyz234567") == 26)
+    if (strlen(text) == 26 && strspn(text, "abcdefghijklmnopqrstuvwxyz234567") == 26)
         return err_usage(err, "name %s: has the form of an id", text);
+    return 0;
+}
+
+static int read_name(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    const char *text;
+    int r = spec_string(v, "name", sizeof in->spec->name - 1, false, &text, err);
+
+    r = r < 0 ? r : spec_name_check(text, err);
+    if (r < 0)
+        return r;
     return str_copy(in->spec->name, sizeof in->spec->name, text); /* spec_string() knows the length */
 }
 
@@ -72,6 +80,8 @@ static int read_env(struct spec_in *in, const struct json_value *v, struct brig_
 static int read_limits(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
     int r = in->stored ? spec_limits(v, &in->spec->limits, err) : spec_limits_asked(v, &in->spec->limits, err);
+
+    in->disk_given = json_get(v, "disk") != NULL;
 
     return r < 0 ? r
                  : spec_connections((int64_t)in->spec->limits.connections, "limits.connections",
@@ -239,6 +249,63 @@ static int read_binds(struct spec_in *in, const struct json_value *v, struct bri
     return 0;
 }
 
+static int read_volume(struct spec_in *in, const struct json_value *v, struct sbox_volume *ret, struct brig_err *err)
+{
+    const char *name = NULL, *target = NULL, *disk = "";
+    int r = 0;
+
+    *ret = (struct sbox_volume){.read_only = false};
+    if (v->type != JSON_OBJECT)
+        return err_usage(err, "volumes: each must be an object with name, target and read_only");
+    for (const struct json_value *m = v->first; r == 0 && m; m = m->next) {
+        if (str_eq(m->key, "name"))
+            r = spec_string(m, "volumes.name", sizeof ret->name - 1, false, &name, err);
+        else if (str_eq(m->key, "target"))
+            r = spec_string(m, "volumes.target", 1023, false, &target, err);
+        else if (str_eq(m->key, "read_only"))
+            r = spec_bool(m, "volumes.read_only", &ret->read_only, err);
+        else if (in->stored && str_eq(m->key, "disk"))
+            r = spec_string(m, "volumes.disk", sizeof ret->disk - 1, false, &disk, err);
+        else
+            r = err_usage(err, "volumes.%.64s: there is no such member", m->key);
+    }
+    if (r == 0 && (!name || !target))
+        r = err_usage(err, "volumes: each needs a name and a target");
+    if (r == 0)
+        r = check_mount_target("volumes.target", target, err);
+    if (r < 0)
+        return r;
+    ret->target = spec_copy(&in->memory, target, strlen(target));
+    r = str_copy(ret->name, sizeof ret->name, name);
+    return r < 0 ? r : str_copy(ret->disk, sizeof ret->disk, disk); /* spec_string() knows the lengths */
+}
+
+static int read_volumes(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    if (v->type != JSON_ARRAY)
+        return err_usage(err, "volumes: must be an array");
+    if (v->count > PROVIDER_VOLUMES_MAX)
+        return err_usage(err, "volumes: %zu of them, at most %u", v->count, PROVIDER_VOLUMES_MAX);
+    struct sbox_volume *volumes = spec_take(&in->memory, v->count * sizeof *volumes, _Alignof(struct sbox_volume));
+    size_t n = 0;
+    for (const struct json_value *item = v->first; item; item = item->next, n++) {
+        int r = read_volume(in, item, &volumes[n], err);
+        for (size_t i = 0; r == 0 && i < n; i++)
+            if (str_eq(volumes[i].target, volumes[n].target))
+                r = err_usage(err, "volumes: two of them at %s", volumes[n].target);
+        if (r < 0)
+            return r;
+    }
+    in->spec->volumes = volumes;
+    in->spec->n_volumes = n;
+    return 0;
+}
+
+static int read_forkable(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return spec_bool(v, "forkable", &in->spec->forkable, err);
+}
+
 /* null is "none" for these two, and only for these. */
 static int read_span(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err)
 {
@@ -305,6 +372,7 @@ static int read_confine(struct spec_in *in, const struct json_value *v, struct b
 
 static int read_writable_root(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
+    in->writable_root_given = true;
     return spec_bool(v, "writable_root", &in->spec->writable_root, err);
 }
 
@@ -322,6 +390,8 @@ static const struct {
     {"workdir", read_workdir},
     {"user", read_user},
     {"binds", read_binds},
+    {"volumes", read_volumes},
+    {"forkable", read_forkable},
     {"network", read_network},
     {"secrets", read_secrets},
     {"timeout", read_timeout},
@@ -360,6 +430,7 @@ static int fill_defaults(struct sbox_spec *spec, const struct config *config, st
     spec->timeout_ms = config->max_age;
     spec->idle_timeout_ms = config->idle_timeout_s * 1000;
     spec->require = sbox_required(config);
+    spec->forkable = config->sandbox_forkable;
     return 0;
 }
 
@@ -374,7 +445,9 @@ int spec_parse(const struct json_value *json, const struct config *config, const
     int r = fill_defaults(&spec, config, err);
     if (r < 0)
         return r;
-    if (spec_memory_init(&in.memory, json, 256) < 0)
+    if (stored) /* a row without the member is older than it */
+        spec.forkable = false;
+    if (spec_memory_init(&in.memory, json, 256 + PROVIDER_VOLUMES_MAX * sizeof(struct sbox_volume)) < 0)
         return err_nomem(err);
     r = read_members(&in, json, err);
     if (r == 0 && !spec.network)
@@ -383,9 +456,12 @@ int spec_parse(const struct json_value *json, const struct config *config, const
         r = spec_secrets_check(&spec, err);
     if (r == 0 && !stored) /* one that runs already needs its template no more */
         r = spec_template_use(&spec, config, templates, caller, in.workdir_given, in.user_given, err);
+    if (r == 0 && !stored && spec.image && spec.image->info.disk[0])
+        r = spec_template_disk(&spec, in.disk_given, in.writable_root_given, err);
     if (r < 0) {
         mem_free(in.memory.base);
         mem_free(spec.network);
+        template_copy_free(spec.image);
         return r;
     }
     spec.memory = in.memory.base;

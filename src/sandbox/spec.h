@@ -10,6 +10,8 @@
 #include "codec/json/json_read.h"
 #include "sandbox/manager.h"
 
+/* Reads a positive number of bytes, or text such as "512m". */
+int spec_size(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;
 /* Reads seconds as a number, or text with a unit. */
 int spec_duration(const struct json_value *v, const char *key, uint64_t *ret_ms, struct brig_err *err) MUST_CHECK;
 /* Reads the members of `limits` that are there; the others of *ret stay. */

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "host/limits.h"
+#include "records/disks/snapshots.h"
 #include "sandbox/private.h"
 
 /* Others call it "python:3.12-slim"; here it is the host's own python, and a note says so if the version differs. */
@@ -93,6 +94,23 @@ int spec_template_use(struct sbox_spec *spec, const struct config *config, const
     return 0;
 }
 
+int spec_template_disk(struct sbox_spec *spec, bool disk_given, bool writable_root_given, struct brig_err *err)
+{
+    const struct template_info *info = &spec->image->info;
+
+    if (disk_given && spec->limits.disk != info->disk_size)
+        return err_usage(err, "limits.disk %llu: template %s has a disk of %llu bytes, and its copies have that size",
+                         (unsigned long long)spec->limits.disk, spec->template_name,
+                         (unsigned long long)info->disk_size);
+    if (writable_root_given && info->writable_root && !spec->writable_root)
+        return err_usage(err, "writable_root: template %s has files in a writable root, so it must be true",
+                         spec->template_name);
+    spec->limits.disk = info->disk_size;
+    spec->limits.inodes = info->disk_inodes;
+    spec->writable_root = spec->writable_root || info->writable_root;
+    return 0;
+}
+
 int sbox_template_check(const char *name, const struct config *config, const struct templates *templates,
                         const struct caller *caller, struct brig_err *err)
 {
@@ -126,7 +144,8 @@ static bool list_uses_layer(const struct sbox *first, const char *layer)
 
 bool manager_uses_layer(const struct manager *manager, const char *layer)
 {
-    return list_uses_layer(manager->first, layer) || list_uses_layer(manager->children, layer);
+    return list_uses_layer(manager->first, layer) || list_uses_layer(manager->children, layer) ||
+           (manager->snapshots && snapshots_have_layer(manager->snapshots, layer));
 }
 
 static size_t list_uses_template(const struct sbox *first, const char *org, const char *name)

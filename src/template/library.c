@@ -60,6 +60,11 @@ int library_may(const struct library *library, const struct caller *caller, cons
                : err_set(err, BRIG_E_FORBIDDEN, 0, "only an administrator may load templates ([templates] allow)");
 }
 
+int library_may_load(const struct library *library, const struct caller *caller, struct brig_err *err)
+{
+    return library_may(library, caller, NULL, err);
+}
+
 int library_name_of(const struct image_ref *ref, char out[TEMPLATE_NAME_MAX])
 {
     const char *slash = strrchr(ref->repository, '/'), *last = slash ? slash + 1 : ref->repository;

@@ -33,6 +33,9 @@ void library_ready(struct library *library);
 void library_configure(struct library *library, const struct config *config);
 void library_destroy(struct library *library); /* before the manager */
 
+/* May the caller load archives, and so make templates of its own? BRIG_E_FORBIDDEN. */
+int library_may_load(const struct library *library, const struct caller *caller, struct brig_err *err) MUST_CHECK;
+
 struct library_want {
     const char *name;     /* NULL: what the archive or the reference says */
     const char *platform; /* "linux/arm64"; NULL: this machine's */

@@ -16,7 +16,7 @@ FLAG = re.compile(
 VERB = re.compile(r'cli_verb cli_verb_\w+ =\s*\{\s*"([a-z]+)",')
 # of several verbs in one file; of verbs whose flags stand in another file
 SHARED = {"lifecycle": ["pause", "resume", "stop", "rm"], "run_flags": ["run"], "approve": ["approve", "deny"],
-          "cli_tool_run": ["tool"]}
+          "cli_tool_run": ["tool"], "snapshot": ["snapshot", "restore", "fork", "commit"]}
 NETWORK = ["run", "create"]  # verbs with the flags of net_flags.h
 
 

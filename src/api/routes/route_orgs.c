@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "base/str.h"
 #include "records/images/registries.h"
+#include "sandbox/sbox_disks.h"
 #include "template/library.h"
 
 static void org_json(struct json *json, const struct object *org)
@@ -60,6 +61,9 @@ static void on_org_deleted(void *ctx, const struct object *org, const struct bri
     objects_forget_org(policies_objects(rq->api->policies), org->id);
     objects_forget_org(templates_objects(rq->api->templates), org->id);
     library_collect(rq->api->library);
+    objects_forget_org(volumes_objects(rq->api->volumes), org->id);
+    objects_forget_org(snapshots_objects(rq->api->snapshots), org->id);
+    disks_collect(rq->api->manager);
     objects_forget_org(registries_objects(rq->api->registries), org->id);
     api_tools_forget_org(rq->api, org->id);
     cut_keys(rq, org->id); /* one that was on its way when the deletion began */

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "sandbox/sbox_disks.h"
 #include "template/library.h"
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
@@ -63,6 +64,14 @@ void template_answer_put(const struct request *rq, struct json *json, const stru
     json_key_u64(json, "bytes", info->bytes);
     json_key_u64(json, "own_bytes", own_bytes(rq->api->templates, rq->caller.org_id, object));
     put_layers(json, info);
+    if (info->disk[0]) {
+        json_key_object(json, "disk");
+        json_key_u64(json, "bytes", info->disk_size);
+        json_key_bool(json, "writable_root", info->writable_root);
+        if (info->base[0])
+            json_key_string(json, "base", info->base);
+        json_end(json);
+    }
     template_image_put(&info->image, json);
     api_put_time(json, "created_at", info->made_at_ns);
     api_put_time(json, "used_at", info->used_at_ns);
@@ -117,13 +126,14 @@ void route_template_du(struct request *rq)
 {
     const struct templates *templates = rq->api->templates;
     const char *org = rq->caller.org_id;
-    uint64_t bytes = 0, shared = 0, count = 0, layers = 0;
+    uint64_t bytes = 0, shared = 0, count = 0, layers = 0, disks = 0;
     AUTO_BUF struct buf out = BUF_INIT(64u << 10);
     struct json json = JSON_INIT(&out);
 
     for (const struct object *at = templates_first(templates, org); at; at = templates_next(templates, org, at)) {
         const struct template_info *info = template_of(at);
         count++;
+        disks += info->disk_size;
         for (size_t i = 0; i < info->n_layers; i++) {
             size_t index;
             /* counted with the first that has it */
@@ -140,6 +150,7 @@ void route_template_du(struct request *rq)
     json_key_u64(&json, "layers", layers);
     json_key_u64(&json, "bytes", bytes);
     json_key_u64(&json, "saved_bytes", shared);
+    json_key_u64(&json, "disk_bytes", disks);
     json_end(&json);
     request_json(rq, 200, &json);
 }
@@ -242,6 +253,7 @@ static void on_deleted(void *ctx, const struct object *was UNUSED, const struct 
     }
     request_audit_sync(change->rq, "template.remove", NULL, change->name, "ok", "");
     library_collect(change->rq->api->library);
+    disks_collect(change->rq->api->manager);
     request_status(change->rq, 204);
 }
 

@@ -15,7 +15,7 @@ struct create_options {
         *idle_policy, *confine, *idempotency;
     const char *memory, *cpus, *disk, *file_size, *io_read_bps, *io_write_bps, *command_timeout, *output;
     uint64_t pids, inodes, open_files;
-    bool writable_root, json, quiet;
+    bool writable_root, forkable, json, quiet;
     struct words env, metadata, binds, require;
     struct net_flags net;
 };
@@ -27,8 +27,9 @@ static const struct flag create_flags[] = {
     {"name", "NAME", "a name for it, usable instead of its id", flag_set_text, AT(name), 0},
     {"metadata", "K=V", "a note to find it by (brig ps --metadata K=V)", flag_add_pair, AT(metadata), 0},
     {"env", "K=V", "a variable of all its programs", flag_add_pair, AT(env), 'e'},
-    {"volume", "SRC:DST[:ro]", "show a file or directory of the daemon's machine inside", flag_add_word, AT(binds),
-     'v'},
+    {"volume", "SRC:DST[:ro]", "a volume by its name, or a file or directory of the daemon's machine by its path",
+     flag_add_word, AT(binds), 'v'},
+    {"forkable", NULL, "its files can be copied at once (brig fork, snapshot, commit)", flag_set_true, AT(forkable), 0},
     {"workdir", "DIR", "where its programs start (default /workspace)", flag_set_text, AT(workdir), 'w'},
     {"timeout", "TIME", "its age: ended (or paused) after this", flag_set_text, AT(timeout), 0},
     {"idle-timeout", "TIME", "ended when nothing happened for this long", flag_set_text, AT(idle_timeout), 0},
@@ -117,6 +118,40 @@ static void put_require(struct json *json, const struct words *words)
     json_end(json);
 }
 
+/* A name is a volume; a path begins with "/" or ".". */
+static bool is_volume(const char *source)
+{
+    return source[0] != '/' && source[0] != '.' && source[0] != ':' && !memchr(source, '/', strcspn(source, ":"));
+}
+
+static int put_volumes(struct json *json, const struct words *words, struct brig_err *err)
+{
+    char text[PATH_MAX];
+    size_t n = 0;
+
+    for (size_t i = 0; i < words->n; i++) {
+        const char *source = words->items[i], *target = strchr(source, ':'),
+                   *mode = target ? strchr(target + 1, ':') : NULL;
+        if (!is_volume(source))
+            continue;
+        if (!target || target[1] == '\0' || (mode && strcmp(mode, ":ro") != 0))
+            return err_usage(err, "-v %.80s: must be SRC:DST or SRC:DST:ro; a SRC without \"/\" is a volume", source);
+        if (n++ == 0)
+            json_key_array(json, "volumes");
+        json_object(json);
+        snprintf(text, sizeof(text), "%.*s", (int)(target - source), source);
+        service_put_text(json, "name", text);
+        snprintf(text, sizeof(text), "%.*s", (int)strcspn(target + 1, ":"), target + 1);
+        service_put_text(json, "target", text);
+        if (mode)
+            json_key_bool(json, "read_only", true);
+        json_end(json);
+    }
+    if (n > 0)
+        json_end(json);
+    return 0;
+}
+
 /* SRC:DST[:ro|:overlay]; SRC is a path of the machine the daemon runs on, so a relative one is made absolute only for a
  * local daemon. */
 static int put_binds(struct json *json, const struct words *words, struct brig_err *err)
@@ -129,6 +164,8 @@ static int put_binds(struct json *json, const struct words *words, struct brig_e
     for (size_t i = 0; i < words->n; i++) {
         const char *source = words->items[i], *target = strchr(source, ':'),
                    *mode = target ? strchr(target + 1, ':') : NULL;
+        if (is_volume(source))
+            continue;
         if (!target || target == source || target[1] == '\0' ||
             (mode && strcmp(mode, ":ro") != 0 && strcmp(mode, ":overlay") != 0))
             return err_usage(err, "-v %.80s: must be SRC:DST, SRC:DST:ro or SRC:DST:overlay", source);
@@ -171,7 +208,11 @@ static int put_spec(struct buf *out, const struct create_options *o, struct brig
     net_flags_put(&o->net, &json);
     put_limits(&json, o);
     put_require(&json, &o->require);
+    if (o->forkable)
+        json_key_bool(&json, "forkable", true);
     r = put_binds(&json, &o->binds, err);
+    if (r == 0)
+        r = put_volumes(&json, &o->binds, err);
     if (r == 0)
         r = service_put_pairs(&json, "env", o->env.items, o->env.n, err);
     if (r == 0)
