@@ -124,6 +124,10 @@ static int check(const struct sbox *sbox, const struct caller *by, const char *n
     if (r == 0 && !replace && objects_find(templates_objects(manager->templates), by->org_id, out))
         r = err_set(err, BRIG_E_CONFLICT, 0, "template %s: there is one of this name; replace it, or choose another",
                     out);
+    /* Administrators use names too, with directories and secrets that a user key may not have. */
+    if (r == 0 && !caller_is_admin(by) && sbox_template_check(out, manager->config, manager->templates, by, NULL) == 0)
+        r = err_set(err, BRIG_E_FORBIDDEN, 0,
+                    "template %s: the name means something already; only an administrator changes that", out);
     return r < 0 ? r : quota_check_disk(manager, by, sbox->limits.disk, err);
 }
 
