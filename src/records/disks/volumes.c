@@ -100,10 +100,10 @@ int disk_label_check(const char *what, const char *name, struct brig_err *err)
     struct brig_err why;
 
     if (check_name(name, &why) < 0)
-        return err_usage(
-            err,
-            "%s %.80s: a name has 1 to 63 of letters, digits, \"_\", \".\" and \"-\", and begins with a letter or digit",
-            what, name);
+        return err_usage(err,
+                         "%s %.80s: a name has 1 to 63 of letters, digits, \"_\", \".\" and \"-\", and begins with "
+                         "a letter or digit",
+                         what, name);
     if (str_starts(name, "vol-") || str_starts(name, "snap-"))
         return err_usage(err, "%s %s: names that begin with \"vol-\" or \"snap-\" are ids", what, name);
     return 0;
