@@ -344,6 +344,8 @@ static void failure_of(const struct sbox *sbox, struct brig_err *err)
     else if (priv->ending.why[0])
         (void)err_set(err, str_eq(priv->ending.why, "shutdown") ? BRIG_E_BUSY : BRIG_E_CONFLICT, 0,
                       "the sandbox was ended (%s) while it was created", priv->ending.why);
+    else if (priv->end.code) /* the provider says which kind of refusal it is */
+        (void)err_set(err, priv->end.code, 0, "%s", detail);
     else if (priv->end.cause == BRIG_CAUSE_POLICY)
         (void)err_set(err, BRIG_E_REFUSED, 0, "%s", detail);
     else

@@ -50,7 +50,7 @@ bool disk_is_going(const struct manager *manager, const char *disk);
 
 /* ---- sbox_volumes.c ------------------------------------------------------------------------------------- */
 /* Removes a record of either kind, then its disk. action is for the audit. */
-int disk_remove(struct manager *manager, const struct caller *caller, struct objects *objects,
+int kept_remove(struct manager *manager, const struct caller *caller, struct objects *objects,
                 const struct object *object, const char *action, const char *label, disk_done_fn *done, void *ctx,
                 struct brig_err *err) MUST_CHECK;
 

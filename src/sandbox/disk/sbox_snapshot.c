@@ -151,7 +151,7 @@ int snapshot_remove(struct manager *manager, const struct caller *caller, const 
     int r = snapshot_check_use(manager, snapshot, caller, err);
 
     return r < 0 ? r
-                 : disk_remove(manager, caller, snapshots_objects(manager->snapshots), snapshot, "snapshot.remove",
+                 : kept_remove(manager, caller, snapshots_objects(manager->snapshots), snapshot, "snapshot.remove",
                                snapshot_of(snapshot)->name[0] ? snapshot_of(snapshot)->name : snapshot->id, done, ctx,
                                err);
 }

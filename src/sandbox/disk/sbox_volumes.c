@@ -210,7 +210,7 @@ static void on_record_removed(void *ctx, const struct object *object UNUSED, con
         removed(job, err);
 }
 
-int disk_remove(struct manager *manager, const struct caller *caller, struct objects *objects,
+int kept_remove(struct manager *manager, const struct caller *caller, struct objects *objects,
                 const struct object *object, const char *action, const char *label, disk_done_fn *done, void *ctx,
                 struct brig_err *err)
 {
@@ -241,6 +241,6 @@ int volume_remove(struct manager *manager, const struct caller *caller, const st
         if (has_volume(s, volume->id))
             return err_set(err, BRIG_E_CONFLICT, 0, "volume %s: sandbox %s has it attached", volume_of(volume)->name,
                            sbox_label(s));
-    return disk_remove(manager, caller, volumes_objects(manager->volumes), volume, "volume.remove",
+    return kept_remove(manager, caller, volumes_objects(manager->volumes), volume, "volume.remove",
                        volume_of(volume)->name, done, ctx, err);
 }
