@@ -25,6 +25,7 @@
 #include "base/str.h"
 #include "egress/egress_priv.h"
 
+#define KEPT_FREE 4096u /* bytes of one connection that count for nothing */
 #define ORIGINAL_DST 80 /* SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST: the netfilter headers do not mix with libc's */
 
 /* ---- telling ---------------------------------------------------------------------------------------------------- */
@@ -98,6 +99,8 @@ static void finish(struct conn *conn, const char *why, bool reset)
     if (conn->broker)
         broker_stop(take_ptr(&conn->broker));
     budget_leave(conn);
+    slot_give_memory(slot, conn->held);
+    conn->held = 0;
     loop_timer_clear(egress->loop, &conn->timer);
     side_close(conn, &conn->client, reset);
     side_close(conn, &conn->server, reset);
@@ -326,11 +329,35 @@ static void dispatch(struct conn *conn, struct side *side, uint32_t events)
     }
 }
 
+/*
+ * Bytes that are kept because their message is not complete count as those that wait for slow readers do. Of a
+ * connection with few of them nothing counts, because its descriptors do.
+ */
+static void count_kept(struct conn *conn)
+{
+    struct slot *slot = conn->slot;
+    struct policy_answer answer;
+
+    if (conn->stage == CONN_DEAD)
+        return;
+    size_t kept = conn->first.cap + (conn->plain ? plain_kept(conn) : 0), count = kept > KEPT_FREE ? kept : 0;
+    if (count > conn->held && !slot_take_memory(slot, count - conn->held)) {
+        judge_deny(&answer, "too many bytes of messages that are not complete");
+        conn_tell(conn, GATE_DENIED, &answer, NULL);
+        conn_reset(conn, answer.why);
+        return;
+    }
+    if (count < conn->held)
+        slot_give_memory(slot, conn->held - count);
+    conn->held = count;
+}
+
 static void conn_io(struct loop_source *source, uint32_t events)
 {
     struct conn *conn = source->ctx;
 
     dispatch(conn, source == &conn->client.source ? &conn->client : &conn->server, events);
+    count_kept(conn);
 }
 
 void conn_resume(struct conn *conn)
@@ -339,12 +366,12 @@ void conn_resume(struct conn *conn)
         relay_io(conn, &conn->client, EPOLLIN);
         if (conn->stage == CONN_PLAIN || conn->stage == CONN_RELAY)
             relay_io(conn, &conn->server, EPOLLIN);
+    } else if (conn->stage != CONN_SNIFF && conn->stage != CONN_PROXY) {
         return;
-    }
-    if (conn->stage != CONN_SNIFF && conn->stage != CONN_PROXY)
-        return;
-    if (side_watch(conn, &conn->client, EPOLLIN) < 0)
+    } else if (side_watch(conn, &conn->client, EPOLLIN) < 0) {
         conn_reset(conn, "out of memory");
-    else
+    } else {
         dispatch(conn, &conn->client, EPOLLIN);
+    }
+    count_kept(conn);
 }

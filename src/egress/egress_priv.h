@@ -58,7 +58,7 @@ enum share_kind {
     SHARE_CONNECTIONS, /* descriptors: two for each connection */
     SHARE_LISTENERS,   /* descriptors: listeners, and DNS over TCP */
     SHARE_LOOKUPS,     /* names that are being resolved, with a descriptor each */
-    SHARE_MEMORY,      /* bytes that wait for slow readers */
+    SHARE_MEMORY,      /* bytes that wait for slow readers, or for the rest of their message */
     SHARE_EVENTS,      /* events that wait for the controller */
     SHARE_MAX
 };
@@ -257,6 +257,7 @@ struct conn {
     char *name; /* NULL for an address. */
     char *why;  /* CONN_REFUSE: the text of a 403. */
     struct buf first;
+    size_t held; /* How many bytes of first, and of what plain.c keeps, count for the slot's memory. */
     struct dial *dial;
     struct broker_conn *broker;
     struct plain *plain;
@@ -345,6 +346,7 @@ void plain_server(struct conn *conn, const char *data, size_t len);
 void plain_eof(struct conn *conn, struct side *side);
 void plain_progress(struct conn *conn); /* After io: begins the next request if one is there. */
 bool plain_wants(const struct conn *conn, const struct side *side);
+size_t plain_kept(const struct conn *conn); /* The bytes of memory that its buffers have. */
 size_t plain_room(const struct conn *conn, const struct side *side); /* The bytes that may be read at once. */
 bool plain_answering(const struct conn *conn); /* A response has begun, so brig-egress cannot send one of its own. */
 const char *plain_method(const struct conn *conn);

@@ -70,6 +70,13 @@ size_t plain_room(const struct conn *conn, const struct side *side)
     return side == &conn->client ? conn->plain->in.max - conn->plain->in.len : EGRESS_CHUNK;
 }
 
+size_t plain_kept(const struct conn *conn)
+{
+    const struct plain *plain = conn->plain;
+
+    return plain->in.cap + plain->out.cap + plain->reply.cap;
+}
+
 void plain_free(struct conn *conn)
 {
     struct plain *plain = take_ptr(&conn->plain);

@@ -5,7 +5,7 @@ end at a share, and another's sandbox still gets its network, its names and its 
 import resource
 import unittest
 
-from egresskit import CLOSED, DENIED, Gate, Inside, Outside, Refused
+from egresskit import CLOSED, DENIED, Gate, Inside, Outside, Refused, http_server
 from egresstest import RAW, banner_server
 from jailkit import needs_root
 
@@ -19,39 +19,43 @@ def few():
 
 
 @needs_root
-class Shares(unittest.TestCase):
+class ShareTest(unittest.TestCase):
+    number = 0
+
     @classmethod
     def setUpClass(cls):
         cls.out = Outside()
         cls.out.names["raw.example"] = [RAW]
         cls.out.serve(RAW, 2222, banner_server)
-        cls.number = 0
+        cls.out.serve(RAW, 80, http_server([]))
 
     @classmethod
     def tearDownClass(cls):
         cls.out.close()
-
-    def setUp(self):
-        self.gate = Gate(self.out, Outside.FILES, preexec=few)
-        self.addCleanup(self.ended)
 
     def ended(self):
         log = self.gate.close()
         self.assertEqual((self.gate.process.returncode, log), (0, ""))
 
     def sandbox(self, org, ports=(2222,), policy=OPEN):
-        Shares.number += 1
+        ShareTest.number += 1
         inside = Inside()
         self.addCleanup(inside.close)
-        self.gate.prepare(Shares.number, policy, org=org)
+        self.gate.prepare(ShareTest.number, policy, org=org)
         listeners = inside.listeners(ports)
         try:
-            self.gate.listen(Shares.number, listeners)
+            self.gate.listen(ShareTest.number, listeners)
         finally:
             for _, _, sock in listeners:
                 sock.close()
-        inside.number = Shares.number
+        inside.number = ShareTest.number
         return inside
+
+
+class Shares(ShareTest):
+    def setUp(self):
+        self.gate = Gate(self.out, Outside.FILES, preexec=few)
+        self.addCleanup(self.ended)
 
     def take(self, inside, most=1000):
         """Connections until one is turned away."""
@@ -100,6 +104,44 @@ class Shares(unittest.TestCase):
         for i in range(5):
             self.take(self.sandbox(f"org-{i}"))
         self.assertGreater(len(self.take(self.sandbox("the last"))), 0)
+
+
+class Memory(ShareTest):
+    """Messages that are not complete are in the gate's memory, which is everybody's."""
+
+    WHY = "too many bytes of messages that are not complete"
+    OPEN = {"rules": [{"action": "allow", "domain": "raw.example", "ports": [80]}], "limits": {"connections": 65536}}
+
+    def setUp(self):
+        self.gate = Gate(self.out, Outside.FILES)
+        self.addCleanup(self.ended)
+
+    def rss(self):
+        with open(f"/proc/{self.gate.process.pid}/statm", encoding="ascii") as f:
+            return int(f.read().split()[1]) * resource.getpagesize()
+
+    def halves(self, inside, n):
+        """Heads of requests that do not end, and whether the gate has cut one off."""
+        address, held = inside.resolve("raw.example"), []
+        for _ in range(n):
+            held.append(inside.connect(address, 80))
+            held[-1].sendall(b"GET / HTTP/1.1\r\nHost: raw.example\r\nX: " + b"x" * 30000)
+            self.addCleanup(held[-1].close)
+        return held
+
+    def test_halves_of_heads(self):
+        before = self.rss()
+        boxes = [self.sandbox("greedy", (80,), self.OPEN) for _ in range(2)]
+        for box in boxes:
+            self.halves(box, 640)  # 20 MB each
+        for box in boxes:
+            self.assertTrue(self.gate.wait_event(slot=box.number, verdict=DENIED, why=self.WHY))
+        self.gate.synced()
+        self.assertLess(self.rss() - before, 40 << 20)  # twice 16 MiB, and what belongs to a connection
+        other = self.sandbox("modest", (80,), self.OPEN)
+        sock = self.halves(other, 1)[0]
+        sock.sendall(b"\r\nConnection: close\r\n\r\n")
+        self.assertTrue(sock.recv(100).startswith(b"HTTP/1.1 200"))
 
 
 if __name__ == "__main__":
