@@ -346,7 +346,7 @@ void plain_server(struct conn *conn, const char *data, size_t len);
 void plain_eof(struct conn *conn, struct side *side);
 void plain_progress(struct conn *conn); /* After io: begins the next request if one is there. */
 bool plain_wants(const struct conn *conn, const struct side *side);
-size_t plain_kept(const struct conn *conn); /* The bytes of memory that its buffers have. */
+size_t plain_kept(const struct conn *conn);                          /* The bytes of memory that its buffers have. */
 size_t plain_room(const struct conn *conn, const struct side *side); /* The bytes that may be read at once. */
 bool plain_answering(const struct conn *conn); /* A response has begun, so brig-egress cannot send one of its own. */
 const char *plain_method(const struct conn *conn);

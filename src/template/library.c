@@ -14,6 +14,7 @@
 #include "codec/docker_login.h"
 #include "template/library_priv.h"
 
+#define JOBS_PER_ORG 16u /* each has a sandbox, and up to max_image bytes of the disk */
 #define COLLECT_NS (UINT64_C(300) * NS_PER_SEC)
 #define SETTLE_NS (UINT64_C(100) * NS_PER_MS)
 #define PART_KEEP_S (INT64_C(7) * 86400) /* a download that nobody went on with */
@@ -117,9 +118,21 @@ static void on_turn(struct loop_timer *timer)
     events.done(events.ctx, NULL, &err);
 }
 
+static size_t jobs_of(const struct library *library, const char *org)
+{
+    size_t n = 0;
+
+    for (const struct library_job *job = library->jobs; job; job = job->next)
+        n += str_eq(job->caller.org_id, org);
+    return n;
+}
+
 int job_new(struct library *library, const struct caller *caller, const struct library_want *want,
             const struct library_events *events, struct library_job **ret, struct brig_err *err)
 {
+    if (jobs_of(library, caller->org_id) >= JOBS_PER_ORG)
+        return err_set(err, BRIG_E_LIMIT, 0, "the organisation makes %u templates already; wait for one of them",
+                       JOBS_PER_ORG);
     struct library_job *job = mem_zalloc(sizeof *job);
 
     if (!job)

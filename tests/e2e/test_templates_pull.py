@@ -166,6 +166,27 @@ class Pulling(ServiceTest):
         self.assertEqual(self.pull(f"{registry.host}/test/image:1").status, 200)  # the socket may
         self.d.ask("DELETE", "/v1/templates/image:1")
 
+    def test_how_many_at_once(self):
+        registry = self.registry()
+        registry.hold = threading.Event()
+        registry.tags["1"] = Image(base_layer(), config=CONFIG, compress=False)
+        held = []
+        for i in range(16):
+            held.append(self.d.connection())
+            self.addCleanup(held[-1].close)
+            held[-1].request("POST", "/v1/templates/pull",
+                             json.dumps({"reference": f"{registry.host}/test/image:1", "name": f"held{i}"}),
+                             {"Content-Type": "application/json"})
+        wait_until("all of them wait", lambda: 'brig_template_jobs 16' in self.d.ask("GET", "/metrics").body.decode())
+        self.refused(self.pull(f"{registry.host}/test/image:1"), 429, "limit",
+                     "the organisation makes 16 templates already; wait for one of them")
+        org = self.d.ask("POST", "/v1/orgs", {"name": "another"}).json["id"]
+        answer = self.d.ask("POST", "/v1/templates/load?name=bad", b"not a tar", key=self.d.key(role="admin", org=org),
+                            headers={"Content-Type": "application/x-tar"})
+        self.assertNotEqual(answer.status, 429, answer)
+        for c in held:
+            c.close()
+
     def test_goes_on_where_it_was_left(self):
         registry = self.registry()
         registry.hold = threading.Event()
