@@ -330,8 +330,8 @@ static void dispatch(struct conn *conn, struct side *side, uint32_t events)
 }
 
 /*
- * Bytes that are kept because their message is not complete count as those that wait for slow readers do. Of a
- * connection with few of them nothing counts, because its descriptors do.
+ * Bytes that are kept because their message is not complete count as those that wait for slow readers do. A connection
+ * with few of them counts by its descriptors only.
  */
 static void count_kept(struct conn *conn)
 {
