@@ -243,7 +243,9 @@ static bool step_busy(struct conn *conn)
         return conn_fail(conn), true;
     if (x->aborted)
         return false; /* what was written before is tried once more, by conn_run() */
-    if (x->want_drained && conn_pending(conn) <= OUT_HIGH / 2) {
+    if (conn_pending(conn) <= OUT_SMALL / 2)
+        share_paid(conn);
+    if (x->want_drained && conn_pending(conn) <= x->drain_at) {
         x->want_drained = false;
         share_paid(conn);
         if (x->drained)

@@ -38,10 +38,11 @@
 #define IN_SIZE 16384u                  /* first size of an exchange's buffer */
 #define SCRATCH_SIZE (256u << 10)       /* one piece of a body */
 #define OUT_HIGH (1u << 20)             /* more than enough waits */
+#define OUT_SMALL (64u << 10)           /* the number of connections is bound enough */
 #define OUT_HARD (64u << 20)            /* a handler that does not listen loses its client */
 #define ANSWERS_MAX ((size_t)512 << 20) /* bytes of long answers and streams that wait for all clients */
 #define BODIES_MAX ((size_t)2 << 30)    /* bytes of long bodies of requests under way */
-#define BODY_SMALL (256u << 10)         /* the number of connections is bound enough */
+#define BODY_SMALL (64u << 10)          /* the number of connections is bound enough */
 #define MESSAGES_MAX \
     ((size_t)256 << 20) /* bytes of WebSocket messages that are not complete, or wait for their reader */
 #define MESSAGE_SMALL (16u << 10)
@@ -135,6 +136,7 @@ struct exchange {
     /* the answer */
     bool shut_due, shut; /* a tunnel: our side ends when everything is written; it has ended */
     bool begun, over, aborted, no_body, chunked, until_close, want_drained, wrong_length;
+    size_t drain_at;         /* want_drained: when no more than this waits */
     const char *cors_origin; /* an allowed origin that is not our own */
     unsigned status;
     uint64_t length_left, bytes;
@@ -207,6 +209,8 @@ void listener_close_all(struct server *server);
 void accept_again(struct loop_timer *timer);
 void peer_leave(struct conn *conn);
 
+/* server_reply.c: after a write of a stream: may its handler go on? If not, drained() follows. */
+bool exchange_goes_on(struct exchange *x);
 /* server_share.c */
 void share_init(struct server *server);
 bool share_owe(struct conn *conn, size_t len) MUST_CHECK; /* an answer of so many bytes; false: it has its share */

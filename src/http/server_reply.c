@@ -218,6 +218,26 @@ void exchange_begin(struct exchange *x, unsigned status, const char *content_typ
     conn_write(x->conn, &(struct iovec){head->data, head->len}, 1, true);
 }
 
+/*
+ * A stream waits for its client when much waits to be read, or when its organisation has its share of such bytes. A
+ * handler that goes on all the same, or writes much at once, loses its client over the share.
+ */
+bool exchange_goes_on(struct exchange *x)
+{
+    struct conn *conn = x->conn;
+    const bool shared = share_owe_stream(conn);
+
+    if (shared && conn_pending(conn) < OUT_HIGH)
+        return true;
+    x->want_drained = true;
+    x->drain_at = shared ? OUT_HIGH / 2 : OUT_SMALL / 2;
+    if (!shared && conn_pending(conn) > 2 * OUT_HIGH) {
+        conn->broken = true; /* others of the organisation are read no faster */
+        conn_touch(conn);
+    }
+    return false;
+}
+
 bool exchange_write(struct exchange *x, const void *data, size_t len)
 {
     struct conn *conn = x->conn;
@@ -247,14 +267,7 @@ bool exchange_write(struct exchange *x, const void *data, size_t len)
         return false;
     }
     conn_write(conn, iov, n, true);
-    if (conn_pending(conn) < OUT_HIGH)
-        return true;
-    x->want_drained = true;
-    if (!share_owe_stream(conn)) {
-        conn->broken = true; /* others of the organisation are read no faster */
-        conn_touch(conn);
-    }
-    return false;
+    return exchange_goes_on(x);
 }
 
 void exchange_on_drained(struct exchange *x, void (*drained)(void *ctx, struct exchange *x), void *ctx)

@@ -76,14 +76,14 @@ static bool owe(struct conn *conn, size_t len)
 
 bool share_owe(struct conn *conn, size_t len)
 {
-    return len <= OUT_HIGH || !conn->share || owe(conn, len);
+    return len <= OUT_SMALL || !conn->share || owe(conn, len);
 }
 
 bool share_owe_stream(struct conn *conn)
 {
     size_t pending = conn_pending(conn);
 
-    return pending <= OUT_HIGH || pending <= conn->owed || !conn->share || owe(conn, pending - conn->owed);
+    return pending <= OUT_SMALL || pending <= conn->owed || !conn->share || owe(conn, pending - conn->owed);
 }
 
 void share_paid(struct conn *conn)

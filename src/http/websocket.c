@@ -385,14 +385,7 @@ bool exchange_ws_send(struct exchange *x, bool text, const void *data, size_t le
     x->bytes += len;
     struct iovec iov[] = {{head, n}, {(void *)(uintptr_t)data, len}};
     conn_write(conn, iov, 2, true);
-    if (conn_pending(conn) < OUT_HIGH)
-        return true;
-    x->want_drained = true;
-    if (!share_owe_stream(conn)) {
-        conn->broken = true; /* others of the organisation are read no faster */
-        conn_touch(conn);
-    }
-    return false;
+    return exchange_goes_on(x);
 }
 
 void exchange_ws_pause(struct exchange *x, bool on)

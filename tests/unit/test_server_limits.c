@@ -479,6 +479,35 @@ static void test_streams_that_wait(UNUSED void **state)
     rig_until(rig.server->owed == 0);
 }
 
+/* Many streams with little each are a share too: they wait for their clients earlier, and none is cut off. */
+static void test_many_streams_with_little(UNUSED void **state)
+{
+    static char piece[64u << 10];
+    struct client clients[16];
+    struct exchange *streams[16];
+    size_t all = 0;
+
+    rig.server->owed_max = 4u << 20;
+    for (size_t i = 0; i < ARRAY_SIZE(clients); i++) {
+        rig.kept = NULL;
+        clients[i] = client_unix();
+        client_send(&clients[i], GET("/flood/one"));
+        rig_until(rig.kept);
+        streams[i] = rig.kept;
+        while (exchange_write(streams[i], piece, sizeof(piece)))
+            ;
+        all += conn_pending(streams[i]->conn);
+    }
+    assert_true(all < 6u << 20); /* half of what there is, and a little for each; not 16 MiB */
+    assert_in_range(rig.server->owed, 1u << 20, 2u << 20);
+    for (size_t i = 0; i < ARRAY_SIZE(clients); i++)
+        assert_false(streams[i]->conn->broken);
+    for (size_t i = 0; i < ARRAY_SIZE(clients); i++)
+        client_done(&clients[i]);
+    rig.kept = NULL;
+    rig_until(rig.server->owed == 0);
+}
+
 /* Sends the head and `len` bytes of a body of 8 MiB. */
 static void send_body(struct client *client, const char *org, size_t len)
 {
@@ -686,6 +715,7 @@ int main(void)
         T(test_caps),
         T(test_answers_that_wait),
         T(test_streams_that_wait),
+        T(test_many_streams_with_little),
         T(test_bodies_that_wait),
         T(test_many_idle),
         T(test_no_descriptors),
