@@ -22,8 +22,8 @@ packages() {
     case $1 in
     # what `make run` needs: the compilers, mkfs.ext4 for the store of a sandbox, mkfs.xfs for forks of one
     build) echo gcc libc6-dev meson ninja-build pkg-config libseccomp-dev python3 e2fsprogs xfsprogs libidn2-dev \
-        libssl-dev libsqlite3-dev libpq-dev zlib1g-dev libzstd-dev libwslay-dev libpcre2-dev libcurl4-openssl-dev \
-        python3-yaml ;;
+        libssl-dev libsqlite3-dev libpq-dev zlib1g-dev libzstd-dev liblzma-dev libbz2-dev libwslay-dev \
+        libpcre2-dev libcurl4-openssl-dev python3-yaml ;;
     # unit tests, rootless tests (newuidmap), sanitizers and fuzzers, man page check, the look of C, commit in `brig
     # version`; what tests run inside sandboxes; the clients of the gate and of the broker, since nothing is skipped for
     # want of a package (a nodejs that is not Debian's brings its own npm and cannot be installed beside the package)

@@ -25,7 +25,15 @@ int tree_reader_create(int root, const char *prefix, struct tree_reader **ret, s
  * filled up with zeroes.
  */
 ssize_t tree_reader_read(struct tree_reader *reader, void *data, size_t size, struct brig_err *err) MUST_CHECK;
-/* The sockets, devices, and files that could not be read. */
+/*
+ * Which entries are sent: it is asked with the path below the root. An entry that is left is left with all below it;
+ * a directory that is looked into is sent only if something below it is. A reader with a judge refuses what it cannot
+ * read, and fails with BRIG_E_TOO_LARGE when the files have more than max_bytes (0: any number).
+ */
+enum tree_verdict { TREE_SEND, TREE_LEAVE, TREE_LOOK };
+typedef enum tree_verdict tree_judge_fn(void *ctx, const char *path, bool is_dir);
+void tree_reader_judge(struct tree_reader *reader, tree_judge_fn *judge, void *ctx, uint64_t max_bytes);
+/* The sockets, devices, and (without a judge) files that could not be read. */
 uint64_t tree_reader_skipped(const struct tree_reader *reader);
 void tree_reader_destroy(struct tree_reader *reader); /* reader may be NULL. */
 

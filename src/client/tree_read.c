@@ -5,7 +5,8 @@
  * a file that grows is cut.
  *
  * Directories are walked with a stack of open ones. Symlinks are sent as such and never followed; a file with several
- * names is sent once for each.
+ * names is sent once for each. A directory that was only looked into is sent late, before the first entry below it that
+ * is: that entry waits in `held` meanwhile.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,7 +23,12 @@
 struct tree_reader {
     DIR *stack[DEPTH_MAX];
     size_t path_len[DEPTH_MAX]; /* of path, up to this directory */
+    bool unsent[DEPTH_MAX];
     unsigned depth;
+    tree_judge_fn *judge;
+    void *judge_ctx;
+    uint64_t bytes, max_bytes;
+    char held[256]; /* a name in the innermost directory, or "" */
     char path[TAR_NAME_MAX + 2];
     int fd; /* of the file that is being sent */
     uint64_t left, zeroes, skipped;
@@ -49,6 +55,9 @@ static int put_head(struct tree_reader *reader, enum tar_kind kind, const struct
 
     if (n < 0)
         return n;
+    if (reader->judge && reader->max_bytes > 0 && member.size > reader->max_bytes - reader->bytes)
+        return -EFBIG;
+    reader->bytes += member.size;
     reader->head_at = 0;
     reader->head_len = (size_t)n;
     reader->left = member.size;
@@ -69,11 +78,36 @@ static int enter(struct tree_reader *reader, int dir, const char *name)
         return r;
     }
     reader->stack[reader->depth] = opened;
+    reader->unsent[reader->depth] = false;
     reader->path_len[reader->depth++] = strlen(reader->path);
     return 0;
 }
 
-/* One entry of the innermost directory. What cannot be sent is counted and left out. */
+/* Sends the outermost directory on the way that was only looked into. Returns 1 if there is none. */
+static int send_late(struct tree_reader *reader, const char *name)
+{
+    struct stat st;
+
+    for (unsigned i = 0; i < reader->depth; i++) {
+        if (!reader->unsent[i])
+            continue;
+        if (fstat(dirfd(reader->stack[i]), &st) < 0)
+            return -errno;
+        size_t len = strlen(name);
+        if (len >= sizeof(reader->held))
+            return -ENAMETOOLONG;
+        memcpy(reader->held, name, len + 1);
+        char *end = reader->path + reader->path_len[i], next = *end;
+        *end = '\0';
+        int r = put_head(reader, TAR_DIR, &st, NULL, 0);
+        *end = next;
+        reader->unsent[i] = false;
+        return r;
+    }
+    return 1;
+}
+
+/* One entry of the innermost directory. Returns 1 if nothing is sent for it. */
 static int begin_entry(struct tree_reader *reader, int dir, const char *name)
 {
     char link[TAR_NAME_MAX + 1];
@@ -82,6 +116,19 @@ static int begin_entry(struct tree_reader *reader, int dir, const char *name)
 
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
+    enum tree_verdict verdict =
+        reader->judge ? reader->judge(reader->judge_ctx, reader->path, S_ISDIR(st.st_mode)) : TREE_SEND;
+    if (verdict == TREE_LEAVE || (verdict == TREE_LOOK && !S_ISDIR(st.st_mode)))
+        return 1;
+    if (verdict == TREE_LOOK) {
+        r = enter(reader, dir, name);
+        if (r == 0)
+            reader->unsent[reader->depth - 1] = true;
+        return r < 0 ? r : 1;
+    }
+    if ((S_ISDIR(st.st_mode) || S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) && (r = send_late(reader, name)) <= 0)
+        return r;
+    r = -EOPNOTSUPP;
     if (S_ISLNK(st.st_mode)) {
         ssize_t n = readlinkat(dir, name, link, sizeof(link));
         return n <= 0 || n == (ssize_t)sizeof(link) ? -ENAMETOOLONG
@@ -104,30 +151,48 @@ static int begin_entry(struct tree_reader *reader, int dir, const char *name)
     return r;
 }
 
+/* The next name of the innermost directory, which is left at its end; NULL: go on. */
+static const char *next_name(struct tree_reader *reader, char held[sizeof(reader->held)])
+{
+    unsigned top = reader->depth - 1;
+    const struct dirent *entry;
+
+    if (reader->held[0]) {
+        memcpy(held, reader->held, sizeof(reader->held));
+        reader->held[0] = '\0';
+        return held;
+    }
+    entry = readdir(reader->stack[top]);
+    if (!entry) {
+        closedir(reader->stack[top]);
+        reader->depth--;
+        return NULL;
+    }
+    return strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ? NULL : entry->d_name;
+}
+
 static int next_entry(struct tree_reader *reader)
 {
+    char held[sizeof(reader->held)];
+
     while (reader->depth > 0) {
         unsigned top = reader->depth - 1;
-        size_t len = reader->path_len[top];
-        const struct dirent *entry = readdir(reader->stack[top]);
+        size_t len = reader->path_len[top], at = len > 0 ? len + 1 : 0;
+        const char *name = next_name(reader, held);
+        int r;
+
         reader->path[len] = '\0';
-        if (!entry) {
-            closedir(reader->stack[top]);
-            reader->depth--;
+        if (!name)
             continue;
-        }
-        size_t name_len = strlen(entry->d_name);
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (len + 1 + name_len > TAR_NAME_MAX)
+        if (at + strlen(name) > TAR_NAME_MAX)
             return -ENAMETOOLONG;
-        size_t at = len > 0 ? len + 1 : 0;
         if (len > 0)
             reader->path[len] = '/';
-        memcpy(reader->path + at, entry->d_name, name_len + 1);
-        if (begin_entry(reader, dirfd(reader->stack[top]), entry->d_name) == 0)
-            return 0;
-        reader->skipped++;
+        memcpy(reader->path + at, name, strlen(name) + 1);
+        r = begin_entry(reader, dirfd(reader->stack[top]), name);
+        if (r == 0 || (r < 0 && reader->judge && r != -EOPNOTSUPP))
+            return r;
+        reader->skipped += r < 0;
     }
     reader->ended = true;
     reader->zeroes = UINT64_C(2) * TAR_BLOCK;
@@ -172,6 +237,9 @@ ssize_t tree_reader_read(struct tree_reader *reader, void *data, size_t size, st
         } else {
             base_close_fd(&reader->fd);
             int r = next_entry(reader);
+            if (r == -EFBIG)
+                return err_set(err, BRIG_E_TOO_LARGE, 0, "%.150s: with it there are more than %llu bytes", reader->path,
+                               (unsigned long long)reader->max_bytes);
             if (r < 0)
                 return err_set(err, BRIG_E_USAGE, -r, "%.150s", reader->path);
         }
@@ -206,6 +274,13 @@ int tree_reader_create(int root, const char *prefix, struct tree_reader **ret, s
     }
     *ret = reader;
     return 0;
+}
+
+void tree_reader_judge(struct tree_reader *reader, tree_judge_fn *judge, void *ctx, uint64_t max_bytes)
+{
+    reader->judge = judge;
+    reader->judge_ctx = ctx;
+    reader->max_bytes = max_bytes;
 }
 
 uint64_t tree_reader_skipped(const struct tree_reader *reader)

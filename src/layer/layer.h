@@ -22,16 +22,16 @@
  *   brig-layer plain [--offset N] [--size N] [--max-bytes N] [--max-ratio N] [--format FORMAT] BLOB
  *       writes what BLOB unpacks to.
  *   brig-layer copy [--chown USER[:GROUP]] [--keep-owner] [--chmod MODE] [--exclude PATTERN]... [--parents]
- *                   [--max-files N] BLOB VIEW DEST SRC...
+ *                   [--archives] [--max-files N] [--max-bytes N] [--max-ratio N] BLOB VIEW DEST SRC...
  *       writes the layer that COPY of a Dockerfile makes. BLOB is a plain tar (a build's context, or what `pack --only`
  *       wrote of another stage), VIEW the merged view of the layers below, DEST an absolute path in it, with its `/` at
  *       the end if it is written with one. Files belong to 0:0, with --keep-owner (for sources in a stage or image: as
  *       BuildKit) to whom they belong in BLOB, with --chown to USER, whose name is looked up in VIEW. Directories that
  *       are made for DEST are 0755 and belong to 0:0 or USER. --chmod: octal. A pattern of --exclude is compared with
- *       the path below the source. A source without wildcards that is not there is refused, and so are patterns that
- *       all match nothing.
- *   brig-layer mkdir [--chown USER[:GROUP]] [--mtime SECONDS] VIEW PATH
- *       writes the layer that WORKDIR makes: the directories of PATH that VIEW has not. Without --mtime they are of
+ *       the path below the source. --archives (ADD): a source that is a tar (plain, gzip, zstd, xz or bzip2) is
+ * unpacked into DEST instead, with its own owners unless --chown is given. A source without wildcards that is not there
+ * is refused, and so are patterns that all match nothing. brig-layer mkdir [--chown USER[:GROUP]] [--mtime SECONDS]
+ * VIEW PATH writes the layer that WORKDIR makes: the directories of PATH that VIEW has not. Without --mtime they are of
  * now.
  *
  * What copy and mkdir write is 1,024 bytes of zeroes if there is nothing to be made: then no layer is needed.
@@ -71,7 +71,7 @@ struct layer_options {
     uint64_t max_bytes, max_files, max_ratio;
     const char *format;  /* or NULL */
     const char *diff_id; /* 64 hexadecimal digits, or NULL */
-    bool one_id, hash, keep_owner, parents;
+    bool one_id, hash, keep_owner, parents, archives;
     const char *dest, *chown; /* chown: or NULL */
     int chmod;                /* or -1 */
     int64_t mtime;            /* or -1 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layer_copy.c: COPY of a Dockerfile, and WORKDIR: what is chosen of an archive becomes a layer, at its place in the
- * image. Nothing is changed: the merged view of the layers below is only looked at.
+ * layer_copy.c: COPY of a Dockerfile, ADD and WORKDIR: what is chosen of an archive becomes a layer, at its place in
+ * the image. Nothing is changed: the merged view of the layers below is only looked at.
  *
  * Theory of operation. Names mean what they mean to BuildKit. A source is a path of the archive, or a pattern of paths;
  * links on its way and at its end are followed inside the archive, links below it are copied as links. A source that is
@@ -26,7 +26,7 @@
 
 /* ---- what is there ------------------------------------------------------------------------------------------ */
 
-static int mark(struct copy *copy, const char *path, bool is_dir, struct brig_err *err)
+int copy_mark(struct copy *copy, const char *path, bool is_dir, struct brig_err *err)
 {
     char slash[TAR_NAME_MAX + 2];
     int len = str_format(slash, sizeof(slash), "%s/", path);
@@ -52,7 +52,7 @@ static int look(struct copy *copy, const char *path, enum view_kind *ret, struct
     return view_look(copy->view.root, path, ret, err);
 }
 
-static int check_name(const char *path, struct brig_err *err)
+int copy_check_name(const char *path, struct brig_err *err)
 {
     for (const char *part = path; part; part = strchr(part, '/'), part += part != NULL)
         if (str_starts(part, ".wh."))
@@ -61,13 +61,13 @@ static int check_name(const char *path, struct brig_err *err)
 }
 
 /* Writes the directories of a path that are missing. */
-static int make_directories(struct copy *copy, const char *path, struct brig_err *err)
+int copy_make_directories(struct copy *copy, const char *path, struct brig_err *err)
 {
     struct tar_member member = {
         .kind = TAR_DIR, .mode = 0755, .uid = copy->uid, .gid = copy->gid, .mtime = copy->mtime};
     char part[TAR_NAME_MAX + 1];
     enum view_kind kind;
-    int r = check_name(path, err);
+    int r = copy_check_name(path, err);
 
     for (size_t len = 0; r == 0 && path[len];) {
         len += strcspn(path + len, "/");
@@ -78,7 +78,7 @@ static int make_directories(struct copy *copy, const char *path, struct brig_err
         if (kind == VIEW_MISSING) {
             member.name = part;
             member.name_len = len;
-            if ((r = mark(copy, part, true, err)) == 0)
+            if ((r = copy_mark(copy, part, true, err)) == 0)
                 r = out_head(&copy->out, &member, NULL, err);
         } else if (kind != VIEW_DIR) {
             return layer_fail(err, part, 0, "it is no directory");
@@ -148,7 +148,7 @@ static int put_node(struct copy *copy, uint32_t index, const char *path, size_t 
                                 .name_len = len,
                                 .mtime = node->mtime,
                                 .mtime_ns = node->mtime_ns};
-    int r = mark(copy, path, node->kind == TAR_DIR, err);
+    int r = copy_mark(copy, path, node->kind == TAR_DIR, err);
 
     if (r == 0)
         r = set_owner(copy, node, &member, err);
@@ -282,7 +282,7 @@ static int walk(struct copy *copy, uint32_t index, struct selection *select, str
         select->found = true;
     if (!taken && kind != TAR_DIR)
         return 0;
-    if ((r = check_name(rel, err)) < 0)
+    if ((r = copy_check_name(rel, err)) < 0)
         return r;
     if (kind == TAR_DIR)
         return walk_directory(copy, index, taken, select, err);
@@ -334,7 +334,7 @@ static int copy_as(struct copy *copy, const struct chosen *chosen, struct select
     memcpy(above, copy->dest.path, len);
     above[len] = '\0';
     copy->rel = len;
-    r = make_directories(copy, above, err);
+    r = copy_make_directories(copy, above, err);
     return r < 0 ? r : walk(copy, chosen->node, select, err);
 }
 
@@ -349,8 +349,14 @@ static int copy_chosen(struct copy *copy, uint32_t number, struct brig_err *err)
 
     copy->mtime = node->mtime;
     set_path(copy, copy->dest.path, copy->dest.len);
+    if (copy->options->archives && node->kind == TAR_FILE) {
+        bool is_archive = false;
+        r = copy_archive(copy, node, &is_archive, err);
+        if (r < 0 || is_archive)
+            return r;
+    }
     if (node->kind == TAR_DIR || copy->to_directory)
-        r = make_directories(copy, copy->dest.path, err);
+        r = copy_make_directories(copy, copy->dest.path, err);
     if (r < 0 || node->kind == TAR_DIR)
         return r < 0 ? r : walk_children(copy, chosen->node, &select, err);
     if ((r = look(copy, copy->dest.path, &kind, err)) < 0)
@@ -363,7 +369,7 @@ static int copy_below(struct copy *copy, uint32_t node, const char *pattern, str
                       struct brig_err *err)
 {
     struct dockerignore *include = NULL;
-    int r = make_directories(copy, copy->dest.path, err);
+    int r = copy_make_directories(copy, copy->dest.path, err);
 
     if (r == 0 && *pattern == '!') /* dockerignore_add() would take it for more than a character */
         r = err_set(err, BRIG_E_USAGE, 0, "%.80s: a pattern of --parents cannot begin with !", pattern);
@@ -537,7 +543,7 @@ int layer_mkdir(const struct layer_options *options, struct brig_err *err)
 
     if (r == 0) {
         copy->mtime = options->mtime >= 0 ? options->mtime : (int64_t)time(NULL);
-        r = make_directories(copy, copy->dest.path, err);
+        r = copy_make_directories(copy, copy->dest.path, err);
     }
     if (r == 0)
         r = out_end(&copy->out, err);

@@ -33,10 +33,23 @@ struct copy {
     size_t rel;                        /* where in it the path below the source begins, */
     uint32_t way[LAYER_DEPTH_MAX + 1]; /* the directories from the source down to it, */
     unsigned depth, written;           /* and how many of them are in the layer */
+    uint64_t members;                  /* of archives that were unpacked */
     struct layer_out out;
 };
 
+/* ---- layer_choose.c ---- */
 /* Adds to copy->list what the source with this number stands for, which may be nothing if it is a pattern. */
 int copy_choose(struct copy *copy, uint32_t number, struct brig_err *err) MUST_CHECK;
+
+/* ---- layer_copy.c ---- */
+/* The layer has this path now. */
+int copy_mark(struct copy *copy, const char *path, bool is_dir, struct brig_err *err) MUST_CHECK;
+int copy_check_name(const char *path, struct brig_err *err) MUST_CHECK;
+/* Writes the directories of a path that are missing. */
+int copy_make_directories(struct copy *copy, const char *path, struct brig_err *err) MUST_CHECK;
+
+/* ---- layer_archive.c ---- */
+/* If the file is an archive, what is in it becomes a part of the layer, below DEST; else *ret_is is false. */
+int copy_archive(struct copy *copy, const struct blob_node *node, bool *ret_is, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layer_stream.c: the bytes that a blob unpacks to: plain, gzip (also several members) or zstd (also several frames).
+ * layer_stream.c: the bytes that a blob unpacks to: plain, gzip (also several members) or zstd (also several frames);
+ * for ADD, whose archives are no layers of images, also xz and bzip2.
  *
  * A thread reads and unpacks into a ring of buffers while the caller works on the piece before: unpacking a file and
  * writing it cost about the same. Memory is the ring and what the format needs (zstd: a window of at most 128 MiB).
  * What comes out is bounded, in bytes and against what went in, so a bomb is refused while it is small.
  */
+#include <bzlib.h>
 #include <fcntl.h>
+#include <lzma.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -24,8 +27,10 @@
 #define GZIP_WINDOW (15 + 16) /* the largest window, gzip framing */
 #define ZSTD_WINDOW 27        /* 128 MiB: what every reader of zstd allows */
 
-enum format { FORMAT_TAR, FORMAT_GZIP, FORMAT_ZSTD, FORMAT_MAX };
-static const char *const format_names[FORMAT_MAX] = {"tar", "gzip", "zstd"};
+#define XZ_MEMORY (UINT64_C(128) << 20)
+
+enum format { FORMAT_TAR, FORMAT_GZIP, FORMAT_ZSTD, FORMAT_XZ, FORMAT_BZIP2, FORMAT_MAX };
+static const char *const format_names[FORMAT_MAX] = {"tar", "gzip", "zstd", "xz", "bzip2"};
 
 struct piece {
     size_t len;
@@ -44,6 +49,9 @@ struct layer_stream {
     _Atomic uint64_t total_in;
     z_stream zlib;
     ZSTD_DStream *zstd;
+    lzma_stream xz;
+    bz_stream bzip2;
+    bool has_bzip2;
     bool between; /* behind a whole member or frame */
 
     pthread_t thread;
@@ -159,6 +167,72 @@ static int take_zstd(struct layer_stream *stream, struct piece *out, struct brig
     return 0;
 }
 
+static int take_xz(struct layer_stream *stream, struct piece *out, struct brig_err *err)
+{
+    size_t have = stream->in_len - stream->in_at;
+    lzma_ret status;
+
+    stream->xz.next_in = stream->in + stream->in_at;
+    stream->xz.avail_in = have;
+    stream->xz.next_out = out->data + out->len;
+    stream->xz.avail_out = PIECE - out->len;
+    status = lzma_code(&stream->xz, stream->in_ended ? LZMA_FINISH : LZMA_RUN);
+    if (status == LZMA_MEM_ERROR)
+        return err_nomem(err);
+    if (status == LZMA_MEMLIMIT_ERROR)
+        return damaged(stream, err, "it needs more than 128 MiB to be unpacked");
+    if (status != LZMA_OK && status != LZMA_STREAM_END && status != LZMA_BUF_ERROR)
+        return damaged(stream, err, "it is damaged");
+    out->len = PIECE - stream->xz.avail_out;
+    use(stream, have - stream->xz.avail_in);
+    stream->between = status == LZMA_STREAM_END;
+    return 0;
+}
+
+static int open_bzip2(struct layer_stream *stream, struct brig_err *err)
+{
+    if (stream->has_bzip2)
+        BZ2_bzDecompressEnd(&stream->bzip2);
+    stream->bzip2 = (bz_stream){0};
+    stream->has_bzip2 = BZ2_bzDecompressInit(&stream->bzip2, 0, 0) == BZ_OK;
+    return stream->has_bzip2 ? 0 : err_nomem(err);
+}
+
+static int take_bzip2(struct layer_stream *stream, struct piece *out, struct brig_err *err)
+{
+    size_t have = stream->in_len - stream->in_at;
+    int status;
+
+    if (stream->between && have > 0) { /* pbzip2 writes many of them */
+        if (open_bzip2(stream, err) < 0)
+            return -ENOMEM;
+        stream->between = false;
+    }
+    stream->bzip2.next_in = (char *)stream->in + stream->in_at;
+    stream->bzip2.avail_in = (unsigned)have;
+    stream->bzip2.next_out = (char *)out->data + out->len;
+    stream->bzip2.avail_out = (unsigned)(PIECE - out->len);
+    status = BZ2_bzDecompress(&stream->bzip2);
+    if (status == BZ_MEM_ERROR)
+        return err_nomem(err);
+    if (status != BZ_OK && status != BZ_STREAM_END)
+        return damaged(stream, err, "it is damaged");
+    out->len = PIECE - stream->bzip2.avail_out;
+    use(stream, have - stream->bzip2.avail_in);
+    stream->between = status == BZ_STREAM_END;
+    return 0;
+}
+
+static int take_packed(struct layer_stream *stream, struct piece *out, struct brig_err *err)
+{
+    switch (stream->format) {
+    case FORMAT_GZIP: return take_gzip(stream, out, err);
+    case FORMAT_ZSTD: return take_zstd(stream, out, err);
+    case FORMAT_XZ: return take_xz(stream, out, err);
+    default: return take_bzip2(stream, out, err);
+    }
+}
+
 /* The input is used up. What a decoder still holds comes out by asking again with no input. */
 static int at_end(struct layer_stream *stream, struct piece *out, struct brig_err *err)
 {
@@ -166,7 +240,7 @@ static int at_end(struct layer_stream *stream, struct piece *out, struct brig_er
     int r = 0;
 
     if (stream->format != FORMAT_TAR && !stream->between) {
-        r = stream->format == FORMAT_GZIP ? take_gzip(stream, out, err) : take_zstd(stream, out, err);
+        r = take_packed(stream, out, err);
         if (r == 0 && out->len == before && !stream->between)
             r = damaged(stream, err, "it is cut off");
     }
@@ -202,7 +276,7 @@ static int fill_piece(struct layer_stream *stream, struct piece *out, struct bri
         else if (stream->format == FORMAT_TAR)
             r = take_plain(stream, out);
         else
-            r = stream->format == FORMAT_GZIP ? take_gzip(stream, out, err) : take_zstd(stream, out, err);
+            r = take_packed(stream, out, err);
     }
     stream->total_out += out->len;
     return r < 0 ? r : check_bounds(stream, err);
@@ -274,33 +348,42 @@ const char *stream_format(const struct layer_stream *stream)
 
 /* ---- life ------------------------------------------------------------------------------------------------- */
 
-/* The first bytes say what it is. */
+static bool begins_with(const struct layer_stream *stream, const char *bytes, size_t len)
+{
+    return stream->in_len >= len && memcmp(stream->in, bytes, len) == 0;
+}
+
+/* What the first bytes say; NULL: nothing that is compressed. */
+static const char *packed_with(const struct layer_stream *stream)
+{
+    const uint8_t *in = stream->in;
+
+    if (begins_with(stream, "\x1f\x8b", 2))
+        return format_names[FORMAT_GZIP];
+    if (begins_with(stream, "\x28\xb5\x2f\xfd", 4) ||
+        (stream->in_len >= 4 && in[0] >> 4 == 5 && memcmp(in + 1, "\x2a\x4d\x18", 3) == 0))
+        return format_names[FORMAT_ZSTD];
+    if (begins_with(stream, "\xfd\x37zXZ", 5))
+        return format_names[FORMAT_XZ];
+    if (begins_with(stream, "BZh", 3))
+        return format_names[FORMAT_BZIP2];
+    return begins_with(stream, "\x04\x22\x4d\x18", 4) ? "lz4" : NULL;
+}
+
 static int find_format(struct layer_stream *stream, struct brig_err *err)
 {
-    static const struct {
-        const char *bytes, *name;
-        size_t len;
-    } others[] = {{"\xfd"
-                   "7zXZ",
-                   "xz", 5},
-                  {"BZh", "bzip2", 3},
-                  {"\x04\x22\x4d\x18", "lz4", 4}};
     const struct layer_options *options = stream->options;
-    const uint8_t *in = stream->in;
-    size_t len;
+    const char *name;
 
     if (fill_in(stream, err) < 0)
         return -EIO;
-    len = stream->in_len;
-    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
-        if (len >= others[i].len && memcmp(in, others[i].bytes, others[i].len) == 0)
-            return err_set(err, BRIG_E_INVALID, 0, "%s: it is compressed with %s; gzip and zstd are supported",
-                           options->blob, others[i].name);
-    if (len >= 2 && in[0] == 0x1f && in[1] == 0x8b)
-        stream->format = FORMAT_GZIP;
-    else if (len >= 4 &&
-             (memcmp(in, "\x28\xb5\x2f\xfd", 4) == 0 || (in[0] >> 4 == 5 && memcmp(in + 1, "\x2a\x4d\x18", 3) == 0)))
-        stream->format = FORMAT_ZSTD;
+    name = packed_with(stream);
+    for (enum format i = FORMAT_GZIP; name && i < (options->archives ? FORMAT_MAX : FORMAT_XZ); i++)
+        if (str_eq(name, format_names[i]))
+            stream->format = i;
+    if (name && stream->format == FORMAT_TAR)
+        return err_set(err, BRIG_E_INVALID, 0, "%s: it is compressed with %s; gzip and zstd are supported",
+                       options->blob, name);
     if (options->format && !str_eq(options->format, format_names[stream->format]))
         return err_set(err, BRIG_E_INVALID, 0, "%s: it is %s and not %s", options->blob, format_names[stream->format],
                        options->format);
@@ -331,6 +414,10 @@ static int open_decoder(struct layer_stream *stream, struct brig_err *err)
 {
     if (stream->format == FORMAT_GZIP && inflateInit2(&stream->zlib, GZIP_WINDOW) != Z_OK)
         return err_nomem(err);
+    if (stream->format == FORMAT_XZ && lzma_stream_decoder(&stream->xz, XZ_MEMORY, LZMA_CONCATENATED) != LZMA_OK)
+        return err_nomem(err);
+    if (stream->format == FORMAT_BZIP2)
+        return open_bzip2(stream, err);
     if (stream->format != FORMAT_ZSTD)
         return 0;
     stream->zstd = ZSTD_createDStream();
@@ -381,6 +468,9 @@ void stream_close(struct layer_stream *stream)
     if (stream->format == FORMAT_GZIP)
         inflateEnd(&stream->zlib);
     ZSTD_freeDStream(stream->zstd);
+    lzma_end(&stream->xz);
+    if (stream->has_bzip2)
+        BZ2_bzDecompressEnd(&stream->bzip2);
     pthread_cond_destroy(&stream->filled);
     pthread_cond_destroy(&stream->freed);
     pthread_mutex_destroy(&stream->lock);

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """brig-layer makes the layers of COPY, ADD and WORKDIR: what comes out of them over an image is what BuildKit gives."""
 
+import bz2
+import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import stat
 import subprocess
@@ -17,6 +20,10 @@ CONTEXT = (folder(b"app", mode=0o750, mtime=70) + file(b"app/main.py", b"main", 
            + folder(b"app/lib", mode=0o700, mtime=72) + file(b"app/lib/a.py", b"a") + file(b"app/lib/a.txt", b"t")
            + symlink(b"app/link", b"lib/a.py") + file(b"one.txt", b"1") + file(b"two.txt", b"2")
            + symlink(b"alias", b"one.txt") + symlink(b"dirs", b"app/lib") + END)
+
+
+def zstd(data):
+    return subprocess.run(["zstd", "-q", "-c"], input=data, capture_output=True, check=True).stdout
 
 
 def members(data):
@@ -238,6 +245,70 @@ class Copy(CopyTest):
         self.assertEqual(self.names("/d/", ".", context=END), ["d"])
         self.based_on(folder(b"d"))
         self.assertEqual(self.copied("/d/", ".", context=END), EMPTY)
+
+
+class Add(CopyTest):
+    """`copy --archives`: a source that is an archive is unpacked into DEST."""
+
+    INNER = (folder(b"lib", mode=0o711, uid=5, gid=6) + file(b"lib/x.so", b"so", mode=0o640, uid=7, gid=8, mtime=77)
+             + hardlink(b"lib/y.so", b"lib/x.so") + symlink(b"l", b"lib") + header(b"null", b"3")
+             + pax_of({b"SCHILY.xattr.user.k": b"v"}) + file(b"deep/er/f", b"f") + END)
+
+    def packed(self):
+        yield b"a.tar", self.INNER
+        yield b"a.tar.gz", gzip.compress(self.INNER)
+        yield b"a.tar.zst", zstd(self.INNER)
+        yield b"a.tar.xz", lzma.compress(self.INNER)
+        yield b"a.tar.bz2", bz2.compress(self.INNER)
+        yield b"two", bz2.compress(self.INNER[:1000]) + bz2.compress(self.INNER[1000:])
+        yield b"streams", lzma.compress(self.INNER[:1000]) + lzma.compress(self.INNER[1000:])
+
+    def test_formats(self):
+        names = ["d", "d/lib", "d/lib/x.so", "d/lib/y.so", "d/l", "d/deep", "d/deep/er", "d/deep/er/f"]
+        for name, data in self.packed():
+            layer = members(self.copied("--archives", "/d", name.decode(), context=file(name, data) + END))
+            self.assertEqual(list(layer), names, name)
+            self.assertEqual([(layer[n].uid, layer[n].gid, layer[n].mode) for n in ("d", "d/lib", "d/lib/x.so")],
+                             [(0, 0, 0o755), (5, 6, 0o711), (7, 8, 0o640)])
+            self.assertEqual((layer["d/lib/y.so"].linkname, layer["d/l"].linkname), ("d/lib/x.so", "lib"))
+        layer = members(self.copied("--archives", "--chown", "3:4", "/d/", "a", context=file(b"a", self.INNER) + END))
+        self.assertEqual({(m.uid, m.gid) for m in layer.values()}, {(3, 4)})
+        done = self.over(self.copied("--archives", "/d/", "*", context=file(b"a.tar", self.INNER) + file(b"b") + END))
+        self.assertEqual((done.data("d/lib/y.so"), done.tree["d/deep/er/f"]["xattrs"]), (b"so", {"user.k": b"v".hex()}))
+        self.assertIn("d/b", done.tree)
+
+    def test_what_is_no_archive_is_copied(self):
+        for data in (b"", b"text", gzip.compress(b"text"), lzma.compress(b"text"), bz2.compress(b"x" * 5000), b"BZh",
+                     b"\x1f\x8b", zstd(b""), bytes(2000), b"\x04\x22\x4d\x18lz4"):
+            layer = self.copied("--archives", "/d/", "f", context=file(b"f", data) + END)
+            with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
+                self.assertEqual(tar.extractfile("d/f").read(), data)
+        inner = file(b"in/a.tar", self.INNER) + END
+        self.assertEqual(self.names("--archives", "/d/", "in", context=inner), ["d", "d/a.tar"])
+        self.assertEqual(self.names("/d/", "in/a.tar", context=inner), ["d", "d/a.tar"])
+
+    def test_links_of_the_image_are_followed_inside_dest(self):
+        self.based_on(folder(b"r/usr/lib") + symlink(b"r/lib", b"/usr/lib") + symlink(b"r/up", b"../../..")
+                      + folder(b"usr"))
+        context = file(b"a", folder(b"lib") + file(b"lib/x") + file(b"up/y") + END) + END
+        self.assertEqual(self.names("--archives", "/r/", "a", context=context), ["r/usr/lib", "r/usr/lib/x", "r/y"])
+
+    def test_refusals(self):
+        for inner, line in (
+                (symlink(b"l", b"/etc") + file(b"l/x") + END, "d/l: it is no directory"),
+                (file(b"f") + file(b"../x") + END, "../x: a path that leaves the root"),
+                (file(b"f") + file(b"d/.wh.x") + END, "d/.wh.x: layers use names with .wh. for what was removed"),
+                (file(b"f", uid=70000) + END, "f: owner 70000:0: ids are at most 65535"),
+                (file(b"f") + header(b"g", size=99999), "g: not tar, damaged or cut off at byte 1024"),
+                (file(b"f") + hardlink(b"h", b"../../etc/shadow") + END, "h: a hard link that leaves the root")):
+            self.fails(line, "--archives", "/d/", "a", context=file(b"a", inner) + END)
+        bomb = b"".join(file(b"%d" % i) for i in range(200)) + END
+        self.fails("100: with it the archives have more than 100 members", "--archives", "--max-files", "100", "/d/",
+                   "a", context=file(b"a", gzip.compress(bomb)) + END)
+        self.fails("the archive: it unpacks to more than 600000 bytes", "--archives", "--max-bytes", "600000", "/d/",
+                   "a", context=file(b"a", lzma.compress(file(b"z", bytes(1 << 20)) + END)) + END)
+        cut = lzma.compress(file(b"z", os.urandom(1 << 20)) + END)[:600000]
+        self.fails("the xz stream: it is cut off", "--archives", "/d/", "a", context=file(b"a", cut) + END)
 
 
 class Mkdir(CopyTest):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * template.h: the parts of `brig template`: template.c has the verbs that ask and change, template_load.c sends an
- * archive, template_pull.c asks for an image of a registry and keeps logins, template_stream.c shows the lines that a
- * job answers with.
+ * archive, template_context.c reads the directory of a build, template_pull.c asks for an image of a registry and keeps
+ * logins, template_stream.c shows the lines that a job answers with.
  */
 #ifndef BRIG_CLI_TEMPLATE_TEMPLATE_H
 #define BRIG_CLI_TEMPLATE_TEMPLATE_H
@@ -25,6 +25,19 @@ int template_stream_data(void *ctx, const void *data, size_t len, struct brig_er
 /* After the call, which returned r: prints the name of the template (or all of it), or why there is none. Returns the
  * exit status. */
 int template_stream_end(struct template_stream *stream, int r, const struct brig_err *err, bool json);
+
+/*
+ * The directory that a build sends (template_context.c), as a tar. It owns dir, an open directory. dockerfile: the path
+ * of the Dockerfile in it, which may have patterns of its own, or NULL. max_bytes: of all files; 0: any number.
+ */
+struct template_context;
+int template_context_open(int dir, const char *dockerfile, uint64_t max_bytes, struct template_context **ret,
+                          struct brig_err *err) MUST_CHECK;
+/* As tree_reader_read() and tree_reader_skipped(). */
+ssize_t template_context_read(struct template_context *context, void *data, size_t size,
+                              struct brig_err *err) MUST_CHECK;
+uint64_t template_context_skipped(const struct template_context *context);
+void template_context_close(struct template_context *context); /* takes NULL */
 
 int template_load_main(int argc, char **argv);
 int template_pull_main(int argc, char **argv);
