@@ -179,7 +179,7 @@ static int64_t interpreter_time(const char *path)
     return stat(path, &st) == 0 ? (int64_t)st.st_ctim.tv_sec * (int64_t)NS_PER_SEC + st.st_ctim.tv_nsec : 0;
 }
 
-static void on_versions(void *ctx, const struct sets_result *result)
+static void on_versions(void *ctx, const struct own_run_result *result)
 {
     struct sets *sets = ctx;
     struct brig_err err = {0};
@@ -187,7 +187,7 @@ static void on_versions(void *ctx, const struct sets_result *result)
     sets->asking = NULL;
     if (result->err)
         err = *result->err;
-    else if (!result->good || versions_parse(result->output, &sets->versions) < 0)
+    else if (!result->good || versions_parse(sets_run_output(result), &sets->versions) < 0)
         (void)err_set(&err, BRIG_E_UNSUPPORTED, 0, "dependency sets: the template has neither Python nor Node");
     sets->versions_known = err.code == BRIG_E_NONE;
     if (err.code)
@@ -203,14 +203,14 @@ static int ask_versions(struct sets *sets, const struct set_build *waiter, struc
     if (sets->asking)
         return 0;
     snprintf(python, sizeof python, "BRIG_PYTHON=%s", waiter->wish.python);
-    const char *const env[] = {python, NULL};
+    char *env[] = {python};
     const struct sets_run_spec what = {.org = waiter->wish.org,
                                        .spec = "{\"network\":\"none\",\"timeout\":60}",
                                        .script = VERSIONS_SCRIPT,
-                                       .env = env,
+                                       .env = {env, ARRAY_SIZE(env)},
                                        .timeout_ms = 30000};
     sets->versions_of = interpreter_time(waiter->wish.python);
-    return sets_run(sets->options.manager, sets->config, &what, on_versions, sets, &sets->asking, err);
+    return sets_run(sets, &what, on_versions, sets, &sets->asking, err);
 }
 
 /* ---- one step ---------------------------------------------------------------------------------------------------- */
@@ -338,7 +338,7 @@ void sets_destroy(struct sets *sets)
     loop_timer_clear(sets->options.loop, &sets->on_turn);
     loop_timer_clear(sets->options.loop, &sets->on_collect);
     if (sets->asking)
-        sets_run_forget(take_ptr(&sets->asking));
+        own_run_forget(take_ptr(&sets->asking));
     for (struct build *b = sets->builds, *next; b; b = next) {
         next = build_next(b);
         build_forget(b);

@@ -42,7 +42,7 @@ struct build {
     char tmp[SET_NAME_MAX];
     int dir_fd; /* of tmp */
     bool locked, closing;
-    struct sets_run *run;
+    struct own_run *run;
     struct loop_timer on_measure;
     uint64_t free_before; /* bytes that the file system had left */
     uint64_t max;         /* of bytes; a copy, for the thread: the configuration may be replaced */
@@ -102,18 +102,18 @@ static void on_measure(struct loop_timer *timer)
 {
     struct build *b = timer->ctx;
     uint64_t left = free_bytes(b);
-    char why[128];
+    struct brig_err why = {0};
 
     if (!b->run)
         return;
-    if (left < DISK_FLOOR) {
-        sets_run_stop(b->run, "the disk is nearly full");
-        return;
-    }
-    if (left < b->free_before && b->free_before - left > b->max + FREE_SLACK) {
-        snprintf(why, sizeof why, "the disk has more than %llu MiB less than before: the packages need too much",
-                 (unsigned long long)(b->max >> 20));
-        sets_run_stop(b->run, why);
+    if (left < DISK_FLOOR)
+        (void)err_set(&why, BRIG_E_INVALID, 0, "the disk is nearly full");
+    else if (left < b->free_before && b->free_before - left > b->max + FREE_SLACK)
+        (void)err_set(&why, BRIG_E_INVALID, 0,
+                      "the disk has more than %llu MiB less than before: the packages need too much",
+                      (unsigned long long)(b->max >> 20));
+    if (why.code) {
+        own_run_stop(b->run, &why);
         return;
     }
     (void)!loop_timer_set(b->sets->options.loop, timer, clock_mono_ns() + MEASURE_NS, NULL);
@@ -204,10 +204,10 @@ static void finish_done(struct job *job)
 /* ---- the installer's end -------------------------------------------------------------------------------- */
 
 /* What people are told: which packages, Letta's advice, and the installer's own words. */
-static void explain(const struct build *b, const struct sets_result *result, struct buf *text, struct brig_err *err)
+static void explain(const struct build *b, const struct own_run_result *result, struct buf *text, struct brig_err *err)
 {
-    const char *said = str_starts(result->output, "failed ") ? result->output + strlen("failed ") : "",
-               *words = strchr(said, '\n');
+    const char *output = sets_run_output(result);
+    const char *said = str_starts(output, "failed ") ? output + strlen("failed ") : "", *words = strchr(said, '\n');
     bool npm = str_starts(said, "npm\n") || b->wish.pip.n == 0;
     int r = wish_sentence(&b->wish, npm, text);
 
@@ -226,7 +226,7 @@ static void explain(const struct build *b, const struct sets_result *result, str
         (void)!buf_append_str(text, words);
 }
 
-static void on_run_done(void *ctx, const struct sets_result *result)
+static void on_run_done(void *ctx, const struct own_run_result *result)
 {
     struct build *b = ctx;
     AUTO_BUF struct buf text = BUF_INIT(ERROR_MAX);
@@ -384,23 +384,17 @@ static int launch(struct build *b, struct brig_err *err)
 {
     AUTO_BUF struct buf spec = BUF_INIT(16384);
     struct words env = {0};
-    const char *args[REQUIREMENTS_MAX + 1] = {NULL}, *vars[32] = {NULL};
     int r = put_spec(b, &spec);
 
     if (r == 0)
         r = put_env(b, &env);
-    for (size_t i = 0; i < b->wish.npm.n; i++)
-        args[i] = b->wish.npm.items[i];
-    for (size_t i = 0; i < env.n && i < ARRAY_SIZE(vars) - 1; i++)
-        vars[i] = env.items[i];
     const struct sets_run_spec what = {.org = b->wish.org,
                                        .spec = spec.data,
                                        .script = INSTALL_SCRIPT,
-                                       .args = args,
-                                       .env = vars,
+                                       .args = b->wish.npm,
+                                       .env = env,
                                        .timeout_ms = SET_TIMEOUT_MS};
-    r = r < 0 ? err_nomem(err)
-              : sets_run(b->sets->options.manager, b->sets->config, &what, on_run_done, b, &b->run, err);
+    r = r < 0 ? err_nomem(err) : sets_run(b->sets, &what, on_run_done, b, &b->run, err);
     words_done(&env);
     return r;
 }
@@ -442,7 +436,7 @@ void build_forget(struct build *b)
 {
     b->closing = true;
     if (b->run) {
-        sets_run_forget(take_ptr(&b->run));
+        own_run_forget(take_ptr(&b->run));
         build_end(b, NULL, NULL);
     }
 }

@@ -7,7 +7,7 @@
  *       -> key
  *       -> entry     a directory, perhaps still to be made
  *       -> build     the making
- *       -> sets_run  a sandbox
+ *       -> own_run   a sandbox
  */
 #ifndef BRIG_DEPS_SETS_PRIV_H
 #define BRIG_DEPS_SETS_PRIV_H
@@ -19,6 +19,7 @@
 #include "deps/sets.h"
 #include "loop/workers.h"
 #include "records/requirement.h"
+#include "sandbox/own_run.h"
 
 /* In root, while it is built: the instructions for the installer, and what it reports. */
 #define SET_WORK ".brig"
@@ -92,27 +93,20 @@ int tree_read_fd(int fd, size_t max, struct buf *out) MUST_CHECK; /* -EINVAL: it
 /* Writes it whole or not at all. */
 int tree_write(int dir_fd, const char *name, const char *text, size_t len) MUST_CHECK;
 
-/* ---- a program in a sandbox of its own (sets_run.c) ---- */
-struct sets_result {
-    const struct brig_err *err; /* Why it could not be run, or NULL. */
-    bool good;                  /* It exited with 0. */
-    const char *cause;          /* "exited", "timeout", ... */
-    const char *output;         /* Its stdout, ASCII or UTF-8; "" if it was neither. */
-};
-struct sets_run;
+/* ---- a script in a sandbox of its own (sets_run.c) ---- */
+struct sets;
 struct sets_run_spec {
     const char *org;
-    const char *spec;                     /* JSON of the sandbox */
-    const char *script;                   /* For /bin/sh, on stdin. */
-    const char *const *args, *const *env; /* NULL-terminated */
+    const char *spec;   /* JSON of the sandbox */
+    const char *script; /* For /bin/sh, on stdin: a literal. */
+    struct words args, env;
     uint64_t timeout_ms;
 };
 /* done is called after the sandbox is gone, exactly once, never from within. */
-int sets_run(struct manager *manager, const struct config *config, const struct sets_run_spec *spec,
-             void (*done)(void *ctx, const struct sets_result *result), void *ctx, struct sets_run **ret,
+int sets_run(struct sets *sets, const struct sets_run_spec *spec,
+             void (*done)(void *ctx, const struct own_run_result *result), void *ctx, struct own_run **ret,
              struct brig_err *err) MUST_CHECK;
-void sets_run_stop(struct sets_run *run, const char *why); /* Ends it; done follows with an err that says why. */
-void sets_run_forget(struct sets_run *run);                /* done is not called. */
+const char *sets_run_output(const struct own_run_result *result); /* Its stdout if that is UTF-8, else "". */
 
 /* ---- sets ---- */
 struct build;
@@ -149,7 +143,7 @@ struct sets {
     struct versions versions;
     bool versions_known;
     int64_t versions_of; /* The ctime of their interpreter, in ns. */
-    struct sets_run *asking;
+    struct own_run *asking;
     struct entry *entries;
     struct set_build *waiting, *last_waiting;
     struct build *builds;
