@@ -33,7 +33,7 @@
 
 #define API_ANSWER_MAX (256u << 20) /* of a JSON answer; receipts with output are the largest */
 
-struct registry;
+struct objects;
 struct configs;
 struct agents;
 struct rates;
@@ -72,7 +72,7 @@ struct api {
     struct trace *trace; /* NULL: off */
     struct secrets *secrets;
     /* tools (tools.c) */
-    struct registry *registry;
+    struct objects *registry;
     struct configs *configs;
     struct agents *agents;
     struct rates *rates;

@@ -119,9 +119,7 @@ int audit_reader_next(struct audit_reader *reader, const char **line, size_t *le
             reader->number++;
             return -EMSGSIZE;
         }
-        ssize_t n = read(reader->fd, reader->data + reader->len, AUDIT_LINE_MAX + 1 - reader->len);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = RETRY(read(reader->fd, reader->data + reader->len, AUDIT_LINE_MAX + 1 - reader->len));
         if (n <= 0)
             return n < 0 ? -errno : 0;
         reader->len += (size_t)n;
@@ -150,9 +148,7 @@ static int read_end(int fd, uint64_t size, char *data, struct audit_end *ret)
     struct audit_line line;
 
     while (len < want) {
-        ssize_t n = pread(fd, data + len, want - len, (off_t)(from + len));
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = RETRY(pread(fd, data + len, want - len, (off_t)(from + len)));
         if (n <= 0)
             return n < 0 ? -errno : -EIO;
         len += (size_t)n;

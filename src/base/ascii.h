@@ -5,6 +5,12 @@
 
 #include "base/base.h"
 
+/* Sets of characters, for strspn() and str_is_name(). */
+#define ASCII_DIGITS "0123456789"
+#define ASCII_LOWER "abcdefghijklmnopqrstuvwxyz"
+#define ASCII_LETTERS ASCII_LOWER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#define ASCII_ALNUM ASCII_LETTERS ASCII_DIGITS
+
 static inline bool ascii_is_digit(char c)
 {
     return c >= '0' && c <= '9';

@@ -17,6 +17,15 @@
 #define MUST_CHECK __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #define UNUSED __attribute__((unused))
+/* Makes a system call again as long as a signal interrupts it. */
+#define RETRY(call)                         \
+    __extension__({                         \
+        __typeof__(call) ret_;              \
+        do                                  \
+            ret_ = (call);                  \
+        while (ret_ < 0 && errno == EINTR); \
+        ret_;                               \
+    })
 
 /*
  * Ownership. A variable that is declared as AUTO_FD int fd = -1, or as AUTO_FREE char *p = NULL, is closed or freed at

@@ -37,12 +37,9 @@ ssize_t fd_read_all(int fd, char *buf, size_t size)
         return -EINVAL;
     for (;;) {
         /* The byte for the NUL is read into as well: filling it means that the file is too large. */
-        ssize_t n = read(fd, buf + have, size - have);
-        if (n < 0) {
-            if (errno == EINTR)
-                continue;
+        ssize_t n = RETRY(read(fd, buf + have, size - have));
+        if (n < 0)
             return -errno;
-        }
         if (n == 0) {
             buf[have] = '\0';
             return (ssize_t)have;
@@ -55,13 +52,9 @@ ssize_t fd_read_all(int fd, char *buf, size_t size)
 
 int fd_openat_read(int dirfd, const char *path)
 {
-    for (;;) {
-        int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-        if (fd >= 0)
-            return fd;
-        if (errno != EINTR)
-            return -errno;
-    }
+    int fd = RETRY(openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY));
+
+    return fd < 0 ? -errno : fd;
 }
 
 ssize_t fd_read_file(int dirfd, const char *path, char *buf, size_t size)
@@ -78,12 +71,9 @@ int fd_write_all(int fd, const void *data, size_t len)
     const char *at = data;
 
     while (len > 0) {
-        ssize_t n = write(fd, at, len);
-        if (n < 0) {
-            if (errno == EINTR)
-                continue;
+        ssize_t n = RETRY(write(fd, at, len));
+        if (n < 0)
             return -errno;
-        }
         at += n;
         len -= (size_t)n;
     }
@@ -121,13 +111,10 @@ int fd_write_file(int dirfd, const char *path, const char *text)
 {
     size_t len = strlen(text);
     AUTO_FD int fd = openat(dirfd, path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW);
-    ssize_t n;
 
     if (fd < 0)
         return -errno;
-    do {
-        n = write(fd, text, len);
-    } while (n < 0 && errno == EINTR);
+    ssize_t n = RETRY(write(fd, text, len));
     if (n < 0)
         return -errno;
     return (size_t)n == len ? 0 : -EIO;
@@ -165,14 +152,9 @@ static int send_message(int sock, const void *data, size_t len, const int *fds, 
         memcpy(CMSG_DATA(cmsg), fds, n_fds * sizeof(int));
     }
     while (sent < len) {
-        ssize_t n = sendmsg(sock, &msg, flags | MSG_NOSIGNAL);
-        if (n < 0) {
-            if (errno == EINTR)
-                continue;
-            if (sent > 0 && errno == EAGAIN)
-                return -EIO;
-            return -errno;
-        }
+        ssize_t n = RETRY(sendmsg(sock, &msg, flags | MSG_NOSIGNAL));
+        if (n < 0)
+            return sent > 0 && errno == EAGAIN ? -EIO : -errno;
         /* A stream may take part of it; the descriptors went with the first byte. */
         sent += (size_t)n;
         iov.iov_base = (char *)iov.iov_base + n;

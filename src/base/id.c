@@ -9,12 +9,9 @@ static int random_bytes(uint8_t out[ID_BYTES])
     size_t have = 0;
 
     while (have < ID_BYTES) {
-        ssize_t n = getrandom(out + have, ID_BYTES - have, 0);
-        if (n < 0) {
-            if (errno == EINTR)
-                continue;
+        ssize_t n = RETRY(getrandom(out + have, ID_BYTES - have, 0));
+        if (n < 0)
             return -errno;
-        }
         have += (size_t)n;
     }
     return 0;

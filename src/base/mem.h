@@ -9,6 +9,8 @@
 #ifndef BRIG_BASE_MEM_H
 #define BRIG_BASE_MEM_H
 
+#include <string.h>
+
 #include "base/base.h"
 
 #ifdef BRIG_TEST
@@ -59,6 +61,27 @@ static inline MUST_CHECK void *mem_realloc_array(void *ptr, size_t n, size_t siz
     if (__builtin_mul_overflow(n, size, &bytes))
         return NULL;
     return mem_realloc(ptr, bytes);
+}
+
+/*
+ * Makes room for one element more in a list of n elements, which has room for cap of them. Returns 0, or -ENOMEM with
+ * the list as it was. MEM_GROW() takes the list, n and cap themselves.
+ */
+#define MEM_GROW(list, n, cap) mem_grow(&(list), (n), &(cap), sizeof *(list))
+static inline MUST_CHECK int mem_grow(void *list, size_t n, size_t *cap, size_t size)
+{
+    size_t more = *cap > 0 ? 2 * *cap : 16;
+    void *items;
+
+    if (n < *cap)
+        return 0;
+    memcpy(&items, list, sizeof items); /* list is the address of a pointer of any type */
+    items = mem_realloc_array(items, more, size);
+    if (!items)
+        return -ENOMEM;
+    memcpy(list, &items, sizeof items);
+    *cap = more;
+    return 0;
 }
 
 #endif

@@ -7,6 +7,8 @@
 
 #include <stdarg.h>
 
+#include "base/ascii.h"
+
 int str_copy(char *out, size_t size, const char *text)
 {
     size_t len = strlen(text);
@@ -69,6 +71,18 @@ uint64_t str_hash_seeded(uint64_t seed, const char *text)
         seed ^= seed >> 29;
     } while (*text++);
     return seed;
+}
+
+bool str_is_name(const char *text, size_t max, const char *first, const char *letters)
+{
+    size_t len = strnlen(text, max + 1);
+
+    return len > 0 && len <= max && strchr(first, text[0]) && strspn(text, letters) == len;
+}
+
+bool str_is_variable(const char *text, size_t max)
+{
+    return str_is_name(text, max, ASCII_LETTERS "_", ASCII_ALNUM "_");
 }
 
 bool str_has_word(const char *words, const char *word, size_t len)

@@ -27,6 +27,9 @@ static inline bool str_eq(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
+/* Has it 1 to max bytes, the first of `first` and all of `letters`? The sets are those of base/ascii.h. */
+bool str_is_name(const char *text, size_t max, const char *first, const char *letters);
+bool str_is_variable(const char *text, size_t max); /* [A-Za-z_][A-Za-z0-9_]* */
 /* Is it one of these words, which blanks separate? */
 bool str_has_word(const char *words, const char *word, size_t len);
 

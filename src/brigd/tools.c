@@ -126,7 +126,6 @@ int api_tools_start(struct api *api, struct brig_err *err)
                                              .store = api->store,
                                              .audit = api->audit,
                                              .config = config,
-                                             .registry = api->registry,
                                              .configs = api->configs,
                                              .agents = api->agents,
                                              .secrets = api->secrets,
@@ -208,7 +207,7 @@ void api_tools_close(struct api *api)
 {
     agents_destroy(take_ptr(&api->agents));
     configs_destroy(take_ptr(&api->configs));
-    registry_destroy(take_ptr(&api->registry));
+    objects_destroy(take_ptr(&api->registry));
     base_close_fd(&api->sets_dir_fd);
     base_close_fd(&api->artifacts_fd);
     mem_free(api->sets_path);
@@ -220,5 +219,5 @@ void api_tools_forget_org(struct api *api, const char *org)
     objects_forget_org(agents_objects(api->agents), org);
     objects_forget_org(configs_variables(api->configs), org);
     objects_forget_org(configs_objects(api->configs), org);
-    objects_forget_org(registry_objects(api->registry), org);
+    objects_forget_org(api->registry, org);
 }

@@ -45,9 +45,6 @@ static const struct {
 int attach_init(struct attach *attach, struct client *client, const struct attach_options *options,
                 struct brig_err *err)
 {
-    struct sigaction action;
-    sigset_t mask;
-
     *attach = (struct attach){.options = *options, .client = client, .signal_fd = -1};
     run_sink_init(&attach->out, STDOUT_FILENO, options->tty);
     run_sink_init(&attach->err_out, STDERR_FILENO, options->tty);
@@ -58,21 +55,7 @@ int attach_init(struct attach *attach, struct client *client, const struct attac
         if (!attach->input)
             return err_nomem(err);
     }
-    sigemptyset(&mask);
-    for (size_t i = 0; i < ARRAY_SIZE(forwarded); i++)
-        if (sigaction(forwarded[i].signum, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
-            sigaddset(&mask, forwarded[i].signum);
-    if (options->tty) {
-        sigaddset(&mask, SIGWINCH);
-        sigaddset(&mask, SIGCONT);
-    }
-    if (sigprocmask(SIG_BLOCK, &mask, NULL) < 0)
-        return err_host(err, "sigprocmask");
-    attach->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (attach->signal_fd < 0)
-        return err_host(err, "signalfd");
-    signal(SIGPIPE, SIG_IGN);
-    return 0;
+    return run_signals(options->tty, &attach->signal_fd, err);
 }
 
 void attach_done(struct attach *attach)

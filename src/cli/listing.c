@@ -51,7 +51,7 @@ static int put_cell(struct buf *out, const struct column *column, const struct j
     case COLUMN_DURATION: return buf_append_str(out, show_duration(text, get_i64(object, member, -1)));
     case COLUMN_AGE: return buf_append_str(out, show_age(text, get_text(object, member, "")));
     case COLUMN_UNTIL: return buf_append_str(out, show_until(text, get_text(object, member, "")));
-    case COLUMN_YES: return buf_append_str(out, get_bool(object, member) ? column->yes : otherwise);
+    case COLUMN_YES: return buf_append_str(out, json_get_bool(object, member) ? column->yes : otherwise);
     case COLUMN_TEXT:
     case COLUMN_KIND_MAX: break;
     }
@@ -179,7 +179,7 @@ static int ask_pages(struct print *print, struct client *client, const struct bu
     if (buf_append(&page, target->data, target->len) < 0)
         return cli_error("out of memory");
     while (more) {
-        AUTO_DOC struct json_doc *doc = NULL;
+        AUTO_JSON struct json_doc *doc = NULL;
         if (!service_ask(client, page.data, &doc))
             return CLI_FAILED;
         int status = print_page(print, json_root(doc));
@@ -187,7 +187,7 @@ static int ask_pages(struct print *print, struct client *client, const struct bu
             return status;
         const char *next = print->listing->paged ? get_text(json_root(doc), "next_cursor", "") : "";
         more = *next != '\0';
-        cut = get_bool(json_root(doc), "truncated");
+        cut = json_get_bool(json_root(doc), "truncated");
         page.len = target->len;
         if (more && !service_target(&page, "&cursor=%s", next))
             return CLI_FAILED;

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
@@ -145,10 +146,7 @@ static void *at(void *ctx, const struct flag *flag)
 /* What a policy may be called; the daemon knows whether there is one. */
 static bool is_policy_name(const char *text)
 {
-    static const char first[] = "abcdefghijklmnopqrstuvwxyz0123456789",
-                      rest[] = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
-
-    return *text != '\0' && strchr(first, *text) && strlen(text) < NET_NAME_MAX && text[strspn(text, rest)] == '\0';
+    return str_is_name(text, NET_NAME_MAX - 1, ASCII_LOWER ASCII_DIGITS, ASCII_LOWER ASCII_DIGITS "_.-");
 }
 
 int net_flag_net(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
@@ -183,18 +181,6 @@ int net_flag_deny(void *ctx, const struct flag *flag, const char *given, char *v
     return add_rule(at(ctx, flag), false, given, value, err);
 }
 
-static bool is_word(const char *text, const char *more, size_t max)
-{
-    static const char first[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
-
-    if (*text == '\0' || !strchr(first, *text) || strlen(text) > max)
-        return false;
-    for (; *text; text++)
-        if (!strchr(first, *text) && !strchr("0123456789", *text) && !strchr(more, *text))
-            return false;
-    return true;
-}
-
 int net_flag_secret(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
 {
     struct net_flags *flags = at(ctx, flag);
@@ -204,10 +190,10 @@ int net_flag_secret(void *ctx, const struct flag *flag, const char *given, char 
         *equals = '\0';
     const char *variable = equals ? equals + 1 : value;
     /* Only the name is ever shown: what stands after = may be a value given by mistake. */
-    if (!is_word(value, ".-", NET_NAME_MAX - 1))
+    if (!str_is_name(value, NET_NAME_MAX - 1, ASCII_LETTERS "_", ASCII_ALNUM "_.-"))
         return err_usage(err, "%s %.64s: a secret's name is 1 to 63 of letters, digits, _ . and -, not a digit first",
                          given, value);
-    if (!is_word(variable, "", 255))
+    if (!str_is_variable(variable, 255))
         return err_usage(err, "%s %.64s: must be NAME=VARIABLE, with a variable of letters, digits and _", given,
                          value);
     if (flags->n_secrets == NET_SECRETS_MAX)

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/str.h"
 #include "cli/net_policy.h"
 
@@ -15,28 +16,17 @@
 int net_policy_read(const char *path, struct json_doc **ret, struct brig_err *err)
 {
     AUTO_FREE char *text = malloc(FILE_MAX + 1);
-    AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     struct brig_err why = {0};
-    size_t len = 0;
 
-    if (fd < 0)
-        return err_set(err, BRIG_E_USAGE, errno, "--policy %.120s", path);
     if (!text)
         return err_nomem(err);
-    while (len <= FILE_MAX) {
-        ssize_t n = read(fd, text + len, FILE_MAX + 1 - len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_set(err, BRIG_E_USAGE, errno, "--policy %.120s", path);
-        if (n == 0)
-            break;
-        len += (size_t)n;
-    }
-    if (len > FILE_MAX)
+    ssize_t len = fd_read_file(AT_FDCWD, path, text, FILE_MAX + 1);
+    if (len == -EFBIG)
         return err_usage(err, "--policy %.120s: larger than 256 KiB", path);
+    if (len < 0)
+        return err_set(err, BRIG_E_USAGE, (int)-len, "--policy %.120s", path);
     struct json_doc *doc = NULL;
-    if (json_read(text, len, JSON_READ_VALUES, &doc, &why) < 0)
+    if (json_read(text, (size_t)len, JSON_READ_VALUES, &doc, &why) < 0)
         return err_usage(err, "--policy %.80s: %.140s", path, why.message);
     if (json_root(doc)->type != JSON_OBJECT) {
         json_doc_free(doc);

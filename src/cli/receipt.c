@@ -57,8 +57,8 @@ void receipt_read(const struct json_value *json, struct brig_receipt *ret)
     ret->limits.cpu_time = thousandths(limits, "cpu_time");
     ret->limits.timeout = thousandths(limits, "timeout");
     ret->usage.wall_ms = number(json_get(json, "usage"), "wall_ms");
-    ret->truncated[BRIG_STDOUT] = get_bool(truncated, "stdout");
-    ret->truncated[BRIG_STDERR] = get_bool(truncated, "stderr");
+    ret->truncated[BRIG_STDOUT] = json_get_bool(truncated, "stdout");
+    ret->truncated[BRIG_STDERR] = json_get_bool(truncated, "stderr");
 }
 
 int status_in_message(char *message, int otherwise)
@@ -109,7 +109,7 @@ static int put_output(const struct attach *attach, const struct json_value *trun
     }
     bool cut[3];
     for (unsigned i = 1; i <= 2; i++)
-        cut[i] = attach->truncated[i] || get_bool(truncated, names[i]);
+        cut[i] = attach->truncated[i] || json_get_bool(truncated, names[i]);
     return r < 0 ? r
                  : buf_printf(out, ",\"truncated\":{\"stdout\":%s,\"stderr\":%s}", cut[1] ? "true" : "false",
                               cut[2] ? "true" : "false");

@@ -13,7 +13,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "cli/escape.h"
 
@@ -30,14 +32,8 @@ int flag_add_word(void *ctx, const struct flag *flag, const char *given, char *v
 
     if (*value == '\0')
         return flag_refuse(err, given, value, "the value is empty");
-    if (words->n == words->cap) {
-        size_t cap = words->cap > 0 ? words->cap * 2 : 8;
-        const char **items = reallocarray(words->items, cap, sizeof(*items));
-        if (!items)
-            return err_nomem(err);
-        words->items = items;
-        words->cap = cap;
-    }
+    if (MEM_GROW(words->items, words->n, words->cap) < 0)
+        return err_nomem(err);
     words->items[words->n++] = value;
     return 0;
 }
@@ -90,11 +86,6 @@ bool service_parse(const struct flag_table *table, int argc, char **argv, void *
 }
 
 /* ---- requests ------------------------------------------------------------------------------------- */
-
-void service_doc_free(struct json_doc **doc)
-{
-    json_doc_free(*doc);
-}
 
 void service_client_close(struct client **client)
 {
@@ -246,48 +237,20 @@ int64_t get_i64(const struct json_value *object, const char *key, int64_t otherw
     return value && value->type == JSON_NUMBER && value->integer ? value->i64 : otherwise;
 }
 
-bool get_bool(const struct json_value *object, const char *key)
-{
-    const struct json_value *value = json_get(object, key);
-    return value && value->type == JSON_BOOL && value->boolean;
-}
-
-static int base64_digit(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c != '\0' ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
-static int decode_base64(const char *text, size_t len, struct buf *out)
-{
-    if (len % 4 != 0)
-        return -EINVAL;
-    int r = buf_reserve(out, len / 4 * 3);
-    for (size_t i = 0; r == 0 && i < len; i += 4) {
-        size_t padding = i + 4 < len || text[len - 1] != '=' ? 0 : text[len - 2] == '=' ? 2 : 1;
-        uint32_t bits = 0;
-        for (size_t k = 0; k < 4; k++) {
-            int digit = k >= 4 - padding ? 0 : base64_digit(text[i + k]);
-            if (digit < 0)
-                return -EINVAL;
-            bits = bits << 6 | (uint32_t)digit;
-        }
-        const char bytes[] = {(char)(bits >> 16), (char)(bits >> 8), (char)bits};
-        r = buf_append(out, bytes, 3 - padding);
-    }
-    return r;
-}
-
 int service_get_bytes(const struct json_value *object, const char *key, const char *encoding_key, struct buf *out)
 {
     const struct json_value *value = json_get(object, key);
 
     if (!value || value->type != JSON_STRING)
         return -EINVAL;
-    if (str_eq(get_text(object, encoding_key, "utf-8"), "base64"))
-        return decode_base64(value->string, value->len, out);
-    return buf_append(out, value->string, value->len);
+    if (!str_eq(get_text(object, encoding_key, "utf-8"), "base64"))
+        return buf_append(out, value->string, value->len);
+    size_t room = value->len / 4 * 3;
+    int r = buf_reserve(out, room);
+    ssize_t n = r < 0 ? r : base64_decode_padded(value->string, value->len, out->data + out->len, room);
+    if (n > 0)
+        buf_commit(out, (size_t)n);
+    return n < 0 ? (int)n : 0;
 }
 
 /* ---- the rest ------------------------------------------------------------------------------------- */
@@ -361,9 +324,7 @@ bool service_read_file(const char *path, struct buf *out)
     for (;;) {
         if (buf_reserve(out, 65536) < 0)
             return cli_error("%s: larger than %zu KiB", path, (out->max - 65536) >> 10), false;
-        ssize_t n = read(fd, out->data + out->len, 65536);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = RETRY(read(fd, out->data + out->len, 65536));
         if (n < 0)
             return cli_error("%s: %s", path, strerrordesc_np(errno)), false;
         if (n == 0)

@@ -48,9 +48,7 @@ bool service_parse(const struct flag_table *table, int argc, char **argv, void *
 
 /* ---- requests ------------------------------------------------------------------------------------- */
 
-#define AUTO_DOC __attribute__((cleanup(service_doc_free)))
 #define AUTO_CLIENT __attribute__((cleanup(service_client_close)))
-void service_doc_free(struct json_doc **doc);
 void service_client_close(struct client **client);
 
 /* These three print what is wrong. They return true if it is done. */
@@ -87,7 +85,6 @@ bool service_read_file(const char *path, struct buf *out);
 /* Read members of an answer. If it is missing, null or of another type, they return otherwise. */
 const char *get_text(const struct json_value *object, const char *key, const char *otherwise);
 int64_t get_i64(const struct json_value *object, const char *key, int64_t otherwise);
-bool get_bool(const struct json_value *object, const char *key);
 
 /* Decodes a member with bytes, "data" with its "encoding" ("utf-8", "base64"), onto out. */
 int service_get_bytes(const struct json_value *object, const char *key, const char *encoding_key,

@@ -51,9 +51,7 @@ struct frame {
 int ws_flush(struct ws *ws, struct brig_err *err)
 {
     while (ws->sent < ws->out.len) {
-        ssize_t n = send(ws->fd, ws->out.data + ws->sent, ws->out.len - ws->sent, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = RETRY(send(ws->fd, ws->out.data + ws->sent, ws->out.len - ws->sent, MSG_NOSIGNAL));
         if (n < 0 && errno == EAGAIN)
             break;
         if (n < 0) {

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sys/un.h>
 
+#include "base/ascii.h"
 #include "base/parse.h"
 #include "base/str.h"
 #include "config/config_keys.h"
@@ -86,7 +87,6 @@ const char *config_rule_file(const char *text)
 /* A DNS name: labels of letters, digits and hyphens. */
 static bool is_host_name(const char *text, size_t len)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-";
     size_t label = 0;
 
     if (len == 0 || len > 253)
@@ -96,7 +96,7 @@ static bool is_host_name(const char *text, size_t len)
             if (label == 0 || text[i - 1] == '-')
                 return false;
             label = 0;
-        } else if (!strchr(letters, text[i]) || ++label > 63 || (label == 1 && text[i] == '-')) {
+        } else if (!strchr(ASCII_ALNUM "-", text[i]) || ++label > 63 || (label == 1 && text[i] == '-')) {
             return false;
         }
     }
@@ -230,12 +230,9 @@ const char *config_rule_database(const char *text)
 
 const char *config_rule_image(const char *text)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@-";
-    size_t len = strlen(text);
+    bool good = str_is_name(text, 127, ASCII_ALNUM, ASCII_ALNUM "_.:/@-") && !strstr(text, "..");
 
-    if (len == 0 || len > 127 || strspn(text, letters) != len || strchr("_.:/@-", text[0]) || strstr(text, ".."))
-        return "must be the name of a template";
-    return NULL;
+    return good ? NULL : "must be the name of a template";
 }
 
 const char *config_rule_work_dir(const char *text)
@@ -270,9 +267,7 @@ const char *config_rule_require(const char *text)
 /* Among our own variables only the one that is made for it: another would be read as a setting, and be shown. */
 const char *config_rule_variable(const char *text)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
-
-    if (text[0] == '\0' || (text[0] >= '0' && text[0] <= '9') || text[strspn(text, letters)] != '\0')
+    if (!str_is_variable(text, strlen(text)))
         return "must be the name of a variable";
     if (str_starts(text, "BRIG_") && !str_eq(text, CONFIG_KEY_VARIABLE))
         return "must not be one of brig's own variables, but " CONFIG_KEY_VARIABLE;
@@ -286,15 +281,10 @@ const char *config_rule_command(const char *text)
 
 const char *config_rule_network(const char *text)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
-    size_t len = strlen(text);
+    bool good = str_is_name(text, 63, ASCII_LOWER ASCII_DIGITS, ASCII_LOWER ASCII_DIGITS "_.-") &&
+                !str_eq(text, "learn") && !str_eq(text, "custom");
 
-    if (len == 0)
-        return NULL;
-    if (len > 63 || strspn(text, letters) != len || strchr("_.-", text[0]) || str_eq(text, "learn") ||
-        str_eq(text, "custom"))
-        return "must be none, packages, open or the name of a policy";
-    return NULL;
+    return text[0] == '\0' || good ? NULL : "must be none, packages, open or the name of a policy";
 }
 
 static bool is_resolver(const char *word, size_t len)
@@ -363,12 +353,9 @@ const char *config_rule_proxy(const char *text)
 
 const char *config_rule_venv(const char *text)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-    size_t len = strlen(text);
+    bool good = str_is_name(text, 127, ASCII_ALNUM "_", ASCII_ALNUM "_.-");
 
-    if (len > 127 || strspn(text, letters) != len || text[0] == '.' || text[0] == '-')
-        return "must be letters, digits, `_`, `.` and `-`, or empty";
-    return NULL;
+    return text[0] == '\0' || good ? NULL : "must be letters, digits, `_`, `.` and `-`, or empty";
 }
 
 const char *config_rule_url(const char *text)

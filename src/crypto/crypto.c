@@ -18,9 +18,7 @@ int crypto_random(void *out, size_t len)
 
     /* The kernel's generator itself: no state of a process that a fork could copy. */
     while (len > 0) {
-        ssize_t n = getrandom(at, len, 0);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = RETRY(getrandom(at, len, 0));
         if (n < 0)
             return -errno;
         at += n;

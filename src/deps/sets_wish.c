@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -77,9 +78,7 @@ static int put_line(void *ctx, const char *line)
 /* A directory's name: it stands in paths and scripts. */
 static bool is_plain(const char *name)
 {
-    return name[0] != '\0' && name[0] != '.' &&
-           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == strlen(name) &&
-           name[0] != '-' && strcmp(name, "npm") != 0;
+    return str_is_name(name, strlen(name), ASCII_ALNUM "_", ASCII_ALNUM "._-") && !str_eq(name, "npm");
 }
 
 static int copy_words(struct wish *wish, const struct set_want *want, bool allow_urls, struct brig_err *err)
@@ -166,8 +165,7 @@ int versions_parse(const char *text, struct versions *ret)
     *ret = (struct versions){.python = ""};
     for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
         size_t len = strcspn(text, "\n");
-        if (len >= sizeof ret->python || text[len] != '\n' ||
-            strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-") < len)
+        if (len >= sizeof ret->python || text[len] != '\n' || strspn(text, ASCII_ALNUM "._+-") < len)
             return -EINVAL;
         memcpy(fields[i], text, len);
         fields[i][len] = '\0';

@@ -36,9 +36,7 @@ static ssize_t wire_read(struct bside *side, void *data, size_t size)
         side->first_len -= take;
         return (ssize_t)take;
     }
-    do {
-        n = recv(side->fd, data, size, MSG_DONTWAIT);
-    } while (n < 0 && errno == EINTR);
+    n = RETRY(recv(side->fd, data, size, MSG_DONTWAIT));
     if (n > 0)
         side->bytes_in += (uint64_t)n;
     side->ended = n == 0;
@@ -47,11 +45,7 @@ static ssize_t wire_read(struct bside *side, void *data, size_t size)
 
 static ssize_t wire_write(struct bside *side, const void *data, size_t len)
 {
-    ssize_t n;
-
-    do {
-        n = send(side->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    } while (n < 0 && errno == EINTR);
+    ssize_t n = RETRY(send(side->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT));
     if (n > 0)
         side->bytes_out += (uint64_t)n;
     return n;

@@ -85,14 +85,8 @@ static int read_servers(const char *text, struct resolver_servers *ret, struct b
 
 static int add_host(struct resolver_config *config, const char *name, const struct gate_addr *addr)
 {
-    if (config->n_hosts == config->cap_hosts) {
-        size_t cap = config->cap_hosts ? config->cap_hosts * 2 : 32;
-        struct resolver_host *hosts = mem_realloc_array(config->hosts, cap, sizeof(*hosts));
-        if (!hosts)
-            return -ENOMEM;
-        config->hosts = hosts;
-        config->cap_hosts = cap;
-    }
+    if (MEM_GROW(config->hosts, config->n_hosts, config->cap_hosts) < 0)
+        return -ENOMEM;
     struct resolver_host *host = &config->hosts[config->n_hosts];
     *host = (struct resolver_host){.name = name, .order = config->n_hosts};
     memcpy(host->ip, addr->ip, sizeof(host->ip));

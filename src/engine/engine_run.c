@@ -317,8 +317,7 @@ int brig_run_write(struct brig_run *run, const void *data, size_t len, struct br
     int errnum = errno;
     if (n < 0 && errnum == EPIPE && !sigismember(&pending, SIGPIPE)) {
         struct timespec zero = {0};
-        while (sigtimedwait(&pipe_only, NULL, &zero) < 0 && errno == EINTR)
-            ;
+        (void)RETRY(sigtimedwait(&pipe_only, NULL, &zero));
     }
     pthread_sigmask(SIG_SETMASK, &saved, NULL);
     if (n >= 0)

@@ -117,8 +117,7 @@ int engine_execute(const char *path, char *const argv[], int fd, bool bare, int 
         clone(middle_child, stacks + 2 * STACK_SIZE, CLONE_VM | CLONE_VFORK | (ret_pidfd ? CLONE_FILES : 0), &args);
     int clone_errno = errno;
     if (middle > 0)
-        while (waitpid(middle, NULL, __WALL) < 0 && errno == EINTR)
-            ;
+        (void)RETRY(waitpid(middle, NULL, __WALL));
     pthread_sigmask(SIG_SETMASK, &saved, NULL);
     munmap(stacks, 2 * STACK_SIZE);
     if (middle < 0)

@@ -21,14 +21,7 @@
 
 bool secret_name_ok(const char *name)
 {
-    size_t len = strnlen(name, SECRET_NAME_MAX);
-
-    if (len == 0 || len == SECRET_NAME_MAX || !(ascii_is_letter(name[0]) || name[0] == '_'))
-        return false;
-    for (size_t i = 1; i < len; i++)
-        if (!ascii_is_alnum(name[i]) && name[i] != '_' && name[i] != '.' && name[i] != '-')
-            return false;
-    return true;
+    return str_is_name(name, SECRET_NAME_MAX - 1, ASCII_LETTERS "_", ASCII_ALNUM "_.-");
 }
 
 /* A string of ours: not empty, without a NUL inside. */

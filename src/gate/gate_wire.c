@@ -149,9 +149,7 @@ int gate_memfd_read(int fd, size_t max, char **ret, size_t *ret_len)
     if (!data)
         return -ENOMEM;
     while (at < len) {
-        ssize_t n = pread(fd, data + at, len - at, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = RETRY(pread(fd, data + at, len - at, (off_t)at));
         if (n <= 0)
             return n < 0 ? -errno : -EIO;
         at += (size_t)n;

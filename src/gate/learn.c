@@ -69,19 +69,6 @@ static size_t find(const struct learn *learn, const char *name, uint16_t port, b
     return low;
 }
 
-static int make_room(struct learn *learn)
-{
-    if (learn->n < learn->cap)
-        return 0;
-    size_t cap = learn->cap ? learn->cap * 2 : 16;
-    struct entry *entries = mem_realloc_array(learn->entries, cap, sizeof *entries);
-    if (!entries)
-        return -ENOMEM;
-    learn->entries = entries;
-    learn->cap = cap;
-    return 0;
-}
-
 int learn_add(struct learn *learn, const char *name_or_address, uint16_t port, enum policy_seen seen)
 {
     bool there;
@@ -94,7 +81,7 @@ int learn_add(struct learn *learn, const char *name_or_address, uint16_t port, e
     if (!there) {
         if (learn->n >= POLICY_RULES_MAX)
             return -ENOSPC;
-        int r = make_room(learn);
+        int r = MEM_GROW(learn->entries, learn->n, learn->cap);
         char *name = r == 0 ? mem_strdup(name_or_address) : NULL;
         if (!name)
             return -ENOMEM;

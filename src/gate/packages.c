@@ -292,9 +292,7 @@ static void read_file(struct places *places, int dir, const char *path, read_fn 
     if (buf_reserve(&text, size + 1) < 0)
         return;
     while (text.len < size) {
-        ssize_t got = read(fd, text.data + text.len, size - text.len);
-        if (got < 0 && errno == EINTR)
-            continue;
+        ssize_t got = RETRY(read(fd, text.data + text.len, size - text.len));
         if (got <= 0)
             break;
         buf_commit(&text, (size_t)got);

@@ -4,7 +4,6 @@
  * mounts them (/sys/fs/cgroup, or below it on hybrid hosts). It believes one only after it has checked its file system
  * magic, and only if it shows our own cgroup. What cannot be written is left out, and the statement then says so.
  */
-#include <dirent.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include <sys/vfs.h>
 #include <time.h>
 
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "host/cgroup.h"
@@ -288,9 +288,9 @@ static void init_v1(struct cg_host *host, const char *controllers, const char *p
 /* "hugepages-2048kB" is 2MB to the controller. */
 static void find_huge_sizes(struct cg_host *host)
 {
-    DIR *dir = opendir("/sys/kernel/mm/hugepages");
+    AUTO_DIR DIR *dir = dir_open(AT_FDCWD, "/sys/kernel/mm/hugepages");
 
-    for (struct dirent *entry; dir && (entry = readdir(dir)) && host->n_huge_sizes < CG_HUGE_SIZES;) {
+    for (const struct dirent *entry; (entry = dir_next(dir)) && host->n_huge_sizes < CG_HUGE_SIZES;) {
         unsigned long kb;
         if (strncmp(entry->d_name, "hugepages-", 10) != 0 || (kb = strtoul(entry->d_name + 10, NULL, 10)) == 0)
             continue;
@@ -301,8 +301,6 @@ static void find_huge_sizes(struct cg_host *host)
             snprintf(name, sizeof host->huge_sizes[0], kb >= 1u << 10 ? "%luMB" : "%luKB",
                      kb >= 1u << 10 ? kb >> 10 : kb);
     }
-    if (dir)
-        closedir(dir);
 }
 
 void cg_host_init(struct cg_host *host, pid_t engine_pid, pid_t helper_pid, bool privileged)

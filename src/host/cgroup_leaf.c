@@ -13,11 +13,11 @@
  * has the controllers, pid 1 must not sit beside its leaves; it is cloned into a leaf of its own from the start,
  * because moving it, or enabling a controller over it, waits for a grace period of RCU (10 ms and more).
  */
-#include <dirent.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "host/cgroup.h"
@@ -260,16 +260,11 @@ int cg_leaf_remove(const struct cg *cg, uint32_t leaf)
 /* One level: leaves have none of their own. */
 static void remove_children(int parent, const char *name)
 {
-    AUTO_FD int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_DIR DIR *dir = dir_open(parent, name);
 
-    if (!dir)
-        return;
-    (void)take_fd(&fd);
-    for (struct dirent *entry; (entry = readdir(dir));)
+    for (const struct dirent *entry; (entry = dir_next(dir));)
         if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
             unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
-    closedir(dir);
 }
 
 void cg_kill_named(int parent, const char *name)

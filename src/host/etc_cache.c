@@ -11,12 +11,12 @@
  * the remover may have been faster, so after locking the name must still mean the same directory. Nothing is synced to
  * disk: after a crash the boot id differs, and with it the name.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include "base/dir.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "host/dirs.h"
@@ -85,20 +85,15 @@ static bool is_template_name(const char *name)
 /* All other templates that nobody uses, and what builders that died left behind. */
 static void remove_old(int cache_fd, const char *keep)
 {
-    AUTO_FD int fd = openat(cache_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_DIR DIR *dir = dir_open(cache_fd, ".");
 
-    if (!dir)
-        return;
-    (void)take_fd(&fd);
-    for (struct dirent *entry; (entry = readdir(dir));) {
+    for (const struct dirent *entry; (entry = dir_next(dir));) {
         if (!is_template_name(entry->d_name) || str_eq(entry->d_name, keep))
             continue;
         AUTO_FD int old = open_locked(cache_fd, entry->d_name, LOCK_EX);
         if (old >= 0)
             remove_template(cache_fd, old, entry->d_name);
     }
-    closedir(dir);
 }
 
 /* A new, empty directory under a temporary name, locked. */

@@ -9,12 +9,12 @@
  */
 #include "host/etc_template.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
 #include <sys/sendfile.h>
 
+#include "base/dir.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/str.h"
@@ -122,9 +122,7 @@ static int copy_data(struct build *b, int in, const struct stat *st, int dst, co
     if (fchmod(out, mode) < 0)
         return err_host(b->err, "/etc template: chmod %s", name);
     while (b->bytes_left > 0) {
-        ssize_t n = sendfile(out, in, NULL, (size_t)b->bytes_left);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = RETRY(sendfile(out, in, NULL, (size_t)b->bytes_left));
         if (n < 0)
             return err_host(b->err, "/etc template: write %s", name);
         if (n == 0)
@@ -170,15 +168,10 @@ static int copy_tree(struct build *b, int src, int dst, const char *name, unsign
 
 static int copy_entries(struct build *b, DIR *dir, int dst, unsigned depth)
 {
-    for (;;) {
-        struct dirent *entry = readdir(dir);
-        struct stat st;
-        int r = 0;
+    struct stat st;
+    int r = 0;
 
-        if (!entry || b->entries_left == 0)
-            return 0;
-        if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, ".."))
-            continue;
+    for (const struct dirent *entry; r == 0 && b->entries_left > 0 && (entry = dir_next(dir));) {
         if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         if (!S_ISDIR(st.st_mode)) {
@@ -187,9 +180,8 @@ static int copy_entries(struct build *b, DIR *dir, int dst, unsigned depth)
         } else if (depth > 1) {
             r = copy_tree(b, dirfd(dir), dst, entry->d_name, depth - 1);
         }
-        if (r < 0)
-            return r;
     }
+    return r;
 }
 
 /* A directory with what is in it, at most `depth` levels; a symlink in its place is left out. */
@@ -204,13 +196,10 @@ static int copy_tree(struct build *b, int src, int dst, const char *name, unsign
     AUTO_FD int out = make_dir(b, dst, name);
     if (out < 0)
         return out;
-    DIR *dir = fdopendir(in);
+    AUTO_DIR DIR *dir = dir_of(take_fd(&in));
     if (!dir)
         return err_host(b->err, "/etc template: read %s", name);
-    (void)take_fd(&in); /* the stream's now */
-    int r = copy_entries(b, dir, out, depth);
-    closedir(dir);
-    return r;
+    return copy_entries(b, dir, out, depth);
 }
 
 /* ---- content -------------------------------------------------------------------------------------------- */
@@ -338,19 +327,14 @@ static bool is_copied_dir(const char *name)
 
 static int copy_listed_dirs(struct build *b)
 {
-    AUTO_FD int fd = openat(b->src_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_DIR DIR *dir = dir_open(b->src_fd, ".");
+    int r = 0;
 
     if (!dir)
         return err_host(b->err, "read /etc");
-    (void)take_fd(&fd);
-
-    int r = 0;
-    for (struct dirent *entry; r == 0 && (entry = readdir(dir));) {
+    for (const struct dirent *entry; r == 0 && (entry = dir_next(dir));)
         if (is_copied_dir(entry->d_name))
             r = copy_tree(b, b->src_fd, b->dir_fd, entry->d_name, MAX_DEPTH);
-    }
-    closedir(dir);
     return r;
 }
 

@@ -57,8 +57,7 @@ static int helper_run(const struct host *host, helper_fn *fn, const void *arg, s
         helper_child(host, fn, arg, theirs);
     base_close_fd(&theirs);
     ssize_t n = fd_recv(ours, answer, sizeof *answer, &fd, 1, &n_fds);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
+    (void)RETRY(waitpid(child, &status, 0));
     AUTO_FD int got = n_fds ? fd : -1;
     if (n != (ssize_t)sizeof *answer)
         return err_set(err, BRIG_E_HOST, n < 0 ? (int)-n : EPIPE, "helper process");
@@ -411,8 +410,7 @@ int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gi
     int fd = r == 0 ? SYS(openat(host->proc_fd, path, O_RDONLY | O_CLOEXEC)) : -1;
     int saved = r < 0 ? -r : errno;
     kill(child, SIGKILL);
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-        ;
+    (void)RETRY(waitpid(child, NULL, 0));
     if (fd < 0)
         return err_set(err, BRIG_E_HOST, saved, "user namespace for ids");
     *ret_fd = fd;

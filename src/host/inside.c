@@ -31,7 +31,6 @@ int inside_run(int (*fn)(void *arg), void *arg)
 
     if (pid < 0)
         return -errno;
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    (void)RETRY(waitpid(pid, NULL, 0));
     return job.result;
 }

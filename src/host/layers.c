@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/ascii.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "host/dirs.h"
@@ -35,7 +36,7 @@ bool layer_new_name_ok(const char *name)
     size_t prefix = sizeof LAYER_NEW_PREFIX - 1, len = ID_SANDBOX_SIZE - 1;
 
     return str_starts(name, LAYER_NEW_PREFIX) && strlen(name) == prefix + len &&
-           strspn(name + prefix, "abcdefghijklmnopqrstuvwxyz0123456789") == len;
+           strspn(name + prefix, ASCII_LOWER ASCII_DIGITS) == len;
 }
 
 /* ---- start -------------------------------------------------------------------------------------------- */

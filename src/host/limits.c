@@ -5,7 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/err.h"
+#include "base/str.h"
 #include "jail/image_shape.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -150,11 +152,7 @@ int check_mount_target(const char *what, const char *path, struct brig_err *err)
 
 int check_name(const char *name, struct brig_err *err)
 {
-    static const char first[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-    size_t len = strlen(name);
-
-    if (len == 0 || len > 63 || !strchr(first, name[0]) ||
-        strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") != len)
+    if (!str_is_name(name, 63, ASCII_ALNUM, ASCII_ALNUM "_.-"))
         return err_usage(err, "name %s: must be 1 to 63 of [A-Za-z0-9_.-], starting with a letter or digit", name);
     return 0;
 }

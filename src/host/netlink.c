@@ -128,9 +128,7 @@ int nl_talk(int sock, const struct nl *nl)
     if (SYS(sendto(sock, nl->data, nl->len, 0, (const struct sockaddr *)&kernel, sizeof kernel)) < 0)
         return -errno;
     for (;;) {
-        ssize_t n = recv(sock, answer, sizeof answer, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = RETRY(recv(sock, answer, sizeof answer, MSG_DONTWAIT));
         if (n < 0)
             return errno != EAGAIN ? -errno : acked ? 0 : -EPROTO;
         int r = read_answers(answer, (size_t)n, &acked);

@@ -46,8 +46,7 @@ int netns_take(struct netns_maker *maker)
 {
     if (maker->pid <= 0)
         return -1;
-    while (waitpid(maker->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    (void)RETRY(waitpid(maker->pid, NULL, 0));
     maker->pid = 0;
     return maker->result >= 0 ? (int)maker->result : -1;
 }

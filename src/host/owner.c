@@ -6,13 +6,13 @@
  */
 #include "host/owner.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/id.h"
@@ -63,13 +63,9 @@ static void remove_one(struct sweep *sweep, int parent, const char *name)
 /* pass 0 kills everywhere, pass 1 removes: what was frozen in one hierarchy holds on to its place in the others. */
 static void sweep_directory(struct sweep *sweep, const char *path, int pass)
 {
-    AUTO_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_DIR DIR *dir = dir_of(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 
-    if (!dir)
-        return; /* and so is what was in it */
-    (void)take_fd(&fd);
-    for (struct dirent *entry; (entry = readdir(dir));) {
+    for (const struct dirent *entry; (entry = dir_next(dir));) { /* if it is gone, so is what was in it */
         if (!is_of(entry->d_name, sweep->token))
             continue;
         if (pass == 0)
@@ -77,7 +73,6 @@ static void sweep_directory(struct sweep *sweep, const char *path, int pass)
         else
             remove_one(sweep, dirfd(dir), entry->d_name);
     }
-    closedir(dir);
 }
 
 static void sweep_owner(int run_fd, const char *name, int *tries)
@@ -101,18 +96,13 @@ static void sweep_owner(int run_fd, const char *name, int *tries)
 
 static void sweep_all(int run_fd)
 {
-    AUTO_FD int fd = openat(run_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_DIR DIR *dir = dir_open(run_fd, ".");
     int tries = TRIES;
 
-    if (!dir)
-        return;
-    (void)take_fd(&fd);
-    for (struct dirent *entry; (entry = readdir(dir));)
+    for (const struct dirent *entry; (entry = dir_next(dir));)
         if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0 &&
             strlen(entry->d_name) == strlen(PREFIX) + OWNER_TOKEN)
             sweep_owner(run_fd, entry->d_name, &tries);
-    closedir(dir);
 }
 
 /* ---- ours ------------------------------------------------------------------------------------------- */

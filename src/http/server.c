@@ -299,10 +299,7 @@ const struct http_target *exchange_target(const struct exchange *x)
 static int random_id(struct server *server, char out[ID_SANDBOX_SIZE])
 {
     if (server->random_left < ID_BYTES) {
-        ssize_t n;
-        do {
-            n = getrandom(server->random, sizeof(server->random), 0);
-        } while (n < 0 && errno == EINTR);
+        ssize_t n = RETRY(getrandom(server->random, sizeof(server->random), 0));
         if (n < (ssize_t)ID_BYTES)
             return -EIO;
         server->random_left = (size_t)n;

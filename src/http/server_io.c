@@ -62,9 +62,7 @@ ssize_t conn_read(struct conn *conn, char *data, size_t size)
     if (conn->tls) {
         n = read_tls(conn, data, size);
     } else {
-        do {
-            n = recv(conn->source.fd, data, size, MSG_DONTWAIT);
-        } while (n < 0 && errno == EINTR);
+        n = RETRY(recv(conn->source.fd, data, size, MSG_DONTWAIT));
         if (n < 0)
             n = -errno;
     }

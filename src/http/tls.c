@@ -36,11 +36,7 @@ static int bio_fd(BIO *bio)
 
 static int bio_write(BIO *bio, const char *data, int len)
 {
-    ssize_t n;
-
-    do {
-        n = send(bio_fd(bio), data, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    } while (n < 0 && errno == EINTR);
+    ssize_t n = RETRY(send(bio_fd(bio), data, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT));
     BIO_clear_retry_flags(bio);
     if (n < 0 && errno == EAGAIN)
         BIO_set_retry_write(bio);
@@ -49,11 +45,7 @@ static int bio_write(BIO *bio, const char *data, int len)
 
 static int bio_read(BIO *bio, char *data, int len)
 {
-    ssize_t n;
-
-    do {
-        n = recv(bio_fd(bio), data, (size_t)len, MSG_DONTWAIT);
-    } while (n < 0 && errno == EINTR);
+    ssize_t n = RETRY(recv(bio_fd(bio), data, (size_t)len, MSG_DONTWAIT));
     BIO_clear_retry_flags(bio);
     if (n < 0 && errno == EAGAIN)
         BIO_set_retry_read(bio);

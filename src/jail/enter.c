@@ -174,10 +174,7 @@ static int ask_for_maps(struct enter *e)
         TRY(e, "ask", -1);
     }
     base_close_fd(&e->store_fd);
-    ssize_t n;
-    do
-        n = recv(e->plan->setup_fd, &msg, sizeof msg, 0);
-    while (n < 0 && errno == EINTR);
+    ssize_t n = RETRY(recv(e->plan->setup_fd, &msg, sizeof msg, 0));
     if (n != (ssize_t)sizeof msg || msg.type != SETUP_MAPPED) {
         errno = n < 0 ? errno : EPROTO;
         TRY(e, "id maps", -1);

@@ -26,10 +26,10 @@ static bool put_tool(struct request *rq, const struct json_value *item, struct j
 {
     const struct json_value *name = item->type == JSON_OBJECT ? json_get(item, "id") : item;
     const char *text = name && name->type == JSON_STRING ? name->string : "";
-    const struct object *tool = objects_find(registry_objects(rq->api->registry), rq->caller.org_id, text);
+    const struct object *tool = objects_find(rq->api->registry, rq->caller.org_id, text);
 
     if (!tool)
-        tool = registry_by_name(rq->api->registry, rq->caller.org_id, text);
+        tool = objects_by_key(rq->api->registry, rq->caller.org_id, text);
     if (!tool)
         return letta_refuse(rq, 404, "Tool not found with id='%.64s'", text), false;
     json_string(json, tool->id);
@@ -240,9 +240,8 @@ static void put_agent_tools(const struct api *api, const struct object *agent, s
 
     json_key_array(json, "tools");
     for (const struct json_value *item = tools ? tools->first : NULL; item; item = item->next) {
-        const struct object *tool = item->type == JSON_STRING
-                                        ? objects_find(registry_objects(api->registry), agent->org_id, item->string)
-                                        : NULL;
+        const struct object *tool =
+            item->type == JSON_STRING ? objects_find(api->registry, agent->org_id, item->string) : NULL;
         if (tool)
             tool_doc_put(NULL, json, tool);
     }

@@ -93,7 +93,7 @@ void route_agent_tool_run(struct request *rq)
         !letta_member(rq, "args", JSON_OBJECT, false, &args))
         return;
     const struct object *agent = objects_find(agents_objects(rq->api->agents), org, rq->arg[0]),
-                        *tool = registry_by_name(rq->api->registry, org, rq->arg[1]);
+                        *tool = objects_by_key(rq->api->registry, org, rq->arg[1]);
     if (!agent)
         return letta_not_found(rq, "Agent", rq->arg[0]);
     if (!tool || !agent_has_tool(agent, tool->id))

@@ -178,7 +178,7 @@ static void attach(struct request *rq, bool on)
 
     if (!agent || !letta_path_id(rq, "tool", "tool_id", rq->arg[1]))
         return;
-    if (on && !objects_find(registry_objects(rq->api->registry), rq->caller.org_id, rq->arg[1]))
+    if (on && !objects_find(rq->api->registry, rq->caller.org_id, rq->arg[1]))
         letta_not_found(rq, "Tool", rq->arg[1]);
     else if (agents_attach(rq->api->agents, rq->caller.org_id, letta_user(rq, user), agent->id, rq->arg[1], on,
                            on_agent, rq, &err) < 0)
@@ -206,7 +206,7 @@ void route_agent_tools(struct request *rq)
     const struct object *agent = find_agent(rq);
     if (!agent)
         return;
-    const struct letta_list list = {.objects = registry_objects(rq->api->registry),
+    const struct letta_list list = {.objects = rq->api->registry,
                                     .kind = "Tool",
                                     .wanted = attached,
                                     .put = tool_doc_put,
@@ -248,7 +248,7 @@ void route_agent_approval(struct request *rq)
     if (!agent || !letta_only_members(rq, "requires_approval") ||
         !letta_member(rq, "requires_approval", JSON_BOOL, false, &member))
         return;
-    const struct object *tool = registry_by_name(rq->api->registry, rq->caller.org_id, rq->arg[1]);
+    const struct object *tool = objects_by_key(rq->api->registry, rq->caller.org_id, rq->arg[1]);
     if (!tool || !agent_has_tool(agent, tool->id))
         return letta_refuse(rq, 404, "Tool '%.64s' not found or not attached to agent '%s'", rq->arg[1], agent->id);
     if (!member && !query)

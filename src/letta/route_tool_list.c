@@ -79,7 +79,7 @@ static bool types_ok(struct request *rq)
 void route_tool_list(struct request *rq)
 {
     const char *order = request_query(rq, "order");
-    const struct letta_list list = {.objects = registry_objects(rq->api->registry),
+    const struct letta_list list = {.objects = rq->api->registry,
                                     .kind = "Tool",
                                     .wanted = wanted,
                                     .put = tool_doc_put,
@@ -107,7 +107,7 @@ void route_tool_count(struct request *rq)
 
     if (!types_ok(rq))
         return;
-    for (const struct object *o = objects_first(registry_objects(rq->api->registry), rq->caller.org_id); o; o = o->next)
+    for (const struct object *o = objects_first(rq->api->registry, rq->caller.org_id); o; o = o->next)
         n += wanted(rq, o);
     answer_number(rq, n);
 }
@@ -187,7 +187,7 @@ static void answer_hits(struct request *rq, const struct hit *hits, size_t n)
 
 void route_tool_search(struct request *rq)
 {
-    const struct objects *objects = registry_objects(rq->api->registry);
+    const struct objects *objects = rq->api->registry;
     const struct json_value *query = NULL, *limit = NULL, *types = NULL, *tags = NULL;
     size_t n = 0;
 

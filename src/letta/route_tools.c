@@ -138,7 +138,7 @@ static int judge(struct write *write, const struct buf *doc, char hash[13], stru
         if (r < 0)
             (void)err_set(err, BRIG_E_HOST, -r, "hash the tool");
         if (r == 0)
-            r = may_write(write, write->update ? NULL : registry_by_name(rq->api->registry, write->org, write->name),
+            r = may_write(write, write->update ? NULL : objects_by_key(rq->api->registry, write->org, write->name),
                           err);
         if (r == 0)
             r = tool_may_ask(&tool, &rq->caller, rq->api->secrets, config_get(rq->api->config), err);
@@ -169,7 +169,7 @@ static int check_source(const struct write *write, const struct object *old, str
 static int put(struct write *write, const struct object *old, const char *hash, struct brig_err *err)
 {
     const struct tool_doc in = doc_of(write, old, hash);
-    struct registry *registry = write->rq->api->registry;
+    struct objects *registry = write->rq->api->registry;
     AUTO_BUF struct buf doc = BUF_INIT(TOOL_DOC_MAX);
     int r = tool_doc_build(&in, &doc, err);
 
@@ -177,16 +177,14 @@ static int put(struct write *write, const struct object *old, const char *hash, 
         return r;
     if (!write->update)
         return registry_upsert(registry, write->org, old, doc.data, doc.len, on_put, write, err);
-    return objects_put(registry_objects(registry), write->org, old->id, doc.data, doc.len, old->version, on_put, write,
-                       err);
+    return objects_put(registry, write->org, old->id, doc.data, doc.len, old->version, on_put, write, err);
 }
 
 /* From the body (and the derived schema) to the store. */
 static int step(struct write *write, struct brig_err *err)
 {
-    const struct registry *registry = write->rq->api->registry;
-    const struct object *old =
-        write->update ? objects_find(registry_objects(write->rq->api->registry), write->org, write->id) : NULL;
+    const struct objects *registry = write->rq->api->registry;
+    const struct object *old = write->update ? objects_find(write->rq->api->registry, write->org, write->id) : NULL;
     const struct tool_doc in = doc_of(write, old, NULL);
     AUTO_BUF struct buf doc = BUF_INIT(TOOL_DOC_MAX);
     char hash[13];
@@ -202,7 +200,7 @@ static int step(struct write *write, struct brig_err *err)
         r = check_source(write, old, err);
     if (r < 0)
         return r;
-    const struct object *named = registry_by_name(registry, write->org, write->name);
+    const struct object *named = objects_by_key(registry, write->org, write->name);
     if (write->update && named && named != old)
         return err_usage(err, "INVALID_ARGUMENT: Tool with name '%s' already exists in your organization", write->name);
     return put(write, write->update ? old : named, hash, err);
@@ -295,11 +293,11 @@ void route_tool_upsert(struct request *rq)
 /* By its id; beyond Letta also by name, for people. NULL: the refusal was sent. */
 static const struct object *find_tool(struct request *rq)
 {
-    const struct object *object = registry_by_name(rq->api->registry, rq->caller.org_id, rq->arg[0]);
+    const struct object *object = objects_by_key(rq->api->registry, rq->caller.org_id, rq->arg[0]);
 
     if (object || !letta_path_id(rq, "tool", "tool_id", rq->arg[0]))
         return object;
-    object = objects_find(registry_objects(rq->api->registry), rq->caller.org_id, rq->arg[0]);
+    object = objects_find(rq->api->registry, rq->caller.org_id, rq->arg[0]);
     if (!object && str_eq(rq->route->method, "DELETE"))
         letta_refuse(rq, 400, "Tool with id %.128s not found.", rq->arg[0]);
     else if (!object)
@@ -364,7 +362,7 @@ void route_tool_delete(struct request *rq)
                                               .done = on_deleted,
                                               .ctx = rq};
         request_audit(rq, "tool.delete", object->id, "ok", tool_of(object)->name);
-        r = objects_change(registry_objects(rq->api->registry), &change, &err);
+        r = objects_change(rq->api->registry, &change, &err);
     }
     if (r < 0)
         request_fail(rq, &err);

@@ -184,9 +184,7 @@ static void send_out(struct link *link)
         size_t len = sendable(link);
         if (len == 0)
             break;
-        ssize_t sent = send(link->fd, out->data + out->begin, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno == EINTR)
-            continue;
+        ssize_t sent = RETRY(send(link->fd, out->data + out->begin, len, MSG_NOSIGNAL | MSG_DONTWAIT));
         if (sent < 0 && errno == EAGAIN) {
             link_want_writable(link, true);
             return;

@@ -253,14 +253,8 @@ int loop_timer_set(struct loop *loop, struct loop_timer *timer, uint64_t at_ns, 
     if (timer_armed(loop, timer)) {
         at = timer->pos - 1;
     } else {
-        if (loop->n_timers == loop->cap_timers) {
-            size_t cap = loop->cap_timers > 0 ? loop->cap_timers * 2 : LOOP_FIRST;
-            struct loop_timer **heap = mem_realloc_array(loop->heap, cap, sizeof(*heap));
-            if (!heap)
-                return err_nomem(err);
-            loop->heap = heap;
-            loop->cap_timers = cap;
-        }
+        if (MEM_GROW(loop->heap, loop->n_timers, loop->cap_timers) < 0)
+            return err_nomem(err);
         at = loop->n_timers++;
     }
     if (at_ns == NOT_ARMED)

@@ -22,11 +22,7 @@ static void pump_end(struct pump *pump, int error)
 /* Reads one chunk. Returns bytes, 0 when there is nothing now, or -1: the pump has ended and may be freed memory. */
 static ssize_t pump_read(struct pump *pump)
 {
-    ssize_t n;
-
-    do {
-        n = read(pump->fd, pump->chunk, pump->chunk_size);
-    } while (n < 0 && errno == EINTR);
+    ssize_t n = RETRY(read(pump->fd, pump->chunk, pump->chunk_size));
     if (n < 0 && errno == EAGAIN)
         return 0;
     if (n <= 0) {

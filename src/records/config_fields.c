@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
@@ -62,10 +63,7 @@ static const struct field {
 
 bool config_type_ok(const char *type)
 {
-    size_t len = strlen(type);
-
-    return len > 0 && len < CONFIG_TYPE_MAX && type[0] >= 'a' && type[0] <= 'z' &&
-           strspn(type, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
+    return str_is_name(type, CONFIG_TYPE_MAX - 1, ASCII_LOWER, ASCII_LOWER ASCII_DIGITS "_-");
 }
 
 static const struct field *field_of(const char *type, const char *name)
@@ -373,10 +371,7 @@ static int put_seconds(const struct field *field, const struct json_value *value
 
 static bool is_venv_name(const struct json_value *value)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-
-    return is_text(value) && value->len > 0 && value->len < 128 &&
-           value->string[strspn(value->string, letters)] == '\0' && value->string[0] != '.' && value->string[0] != '-';
+    return is_text(value) && str_is_name(value->string, 127, ASCII_ALNUM "_", ASCII_ALNUM "_.-");
 }
 
 static int put_text(const struct configs *configs, const struct field *field, const struct json_value *value,

@@ -178,14 +178,8 @@ struct objects_loading {
 /* A node that is loaded waits in the list until all are there and can be sorted. */
 static int load_later(struct objects_loading *loading, struct node *node)
 {
-    if (loading->n == loading->cap) {
-        size_t cap = loading->cap ? loading->cap * 2 : 64;
-        struct node **nodes = mem_realloc_array(loading->nodes, cap, sizeof(struct node *));
-        if (!nodes)
-            return err_nomem(loading->err);
-        loading->nodes = nodes;
-        loading->cap = cap;
-    }
+    if (MEM_GROW(loading->nodes, loading->n, loading->cap) < 0)
+        return err_nomem(loading->err);
     loading->nodes[loading->n++] = node;
     return 0;
 }

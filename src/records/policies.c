@@ -8,6 +8,7 @@
  */
 #include "records/policies.h"
 
+#include "base/ascii.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -131,24 +132,11 @@ void policies_on_change(struct policies *policies, policy_changed_fn *changed, v
 
 /* ---- changes ------------------------------------------------------------------------------------------ */
 
-static bool name_ok(const char *name)
-{
-    size_t len = strlen(name);
-
-    if (len == 0 || len >= POLICY_NAME_MAX || strchr("_.-", name[0]))
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        if (!((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9') || strchr("_.-", name[i])))
-            return false;
-    }
-    return true;
-}
-
 static int check_name(const char *name, struct brig_err *err)
 {
     static const char *const taken[] = {"none", "packages", "open", "learn", "custom", "check"};
 
-    if (!name_ok(name))
+    if (!str_is_name(name, POLICY_NAME_MAX - 1, ASCII_LOWER ASCII_DIGITS, ASCII_LOWER ASCII_DIGITS "_.-"))
         return err_usage(
             err, "policy %.64s: a name has 1 to 63 of a-z, 0-9, \"_\", \".\", \"-\", and begins with a letter or digit",
             name);

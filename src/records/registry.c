@@ -9,10 +9,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-struct registry {
-    struct objects *objects;
-};
-
 static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *err)
 {
     struct tool *tool = mem_zalloc(sizeof *tool);
@@ -42,42 +38,15 @@ static const char *key_of(void *ctx UNUSED, const struct object *object)
     return tool_of(object)->name;
 }
 
-int registry_create(struct store *store, struct registry **ret, struct brig_err *err)
+int registry_create(struct store *store, struct objects **ret, struct brig_err *err)
 {
     static const struct objects_kind kind = {
         .kind = "tool", .per_org = TOOLS_PER_ORG, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of};
-    struct registry *registry = mem_zalloc(sizeof *registry);
 
-    if (!registry)
-        return err_nomem(err);
-    int r = objects_create(store, &kind, &registry->objects, err);
-    if (r < 0) {
-        mem_free(registry);
-        return r;
-    }
-    *ret = registry;
-    return 0;
+    return objects_create(store, &kind, ret, err);
 }
 
-void registry_destroy(struct registry *registry)
-{
-    if (!registry)
-        return;
-    objects_destroy(registry->objects);
-    mem_free(registry);
-}
-
-struct objects *registry_objects(struct registry *registry)
-{
-    return registry->objects;
-}
-
-const struct object *registry_by_name(const struct registry *registry, const char *org, const char *name)
-{
-    return objects_by_key(registry->objects, org, name);
-}
-
-int registry_upsert(struct registry *registry, const char *org, const struct object *old, const char *doc, size_t len,
+int registry_upsert(struct objects *registry, const char *org, const struct object *old, const char *doc, size_t len,
                     objects_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct json_doc *json = NULL;
@@ -88,10 +57,9 @@ int registry_upsert(struct registry *registry, const char *org, const struct obj
     if (r == 0)
         r = tool_parse(json_root(json), &tool, err);
     if (r == 0) {
-        r = objects_id_for(registry->objects, org, tool.name, "tool", id, err);
+        r = objects_id_for(registry, org, tool.name, "tool", id, err);
         tool_done(&tool);
     }
     json_doc_free(json);
-    return r < 0 ? r
-                 : objects_put(registry->objects, org, id, doc, len, old ? old->version : OBJECTS_NEW, done, ctx, err);
+    return r < 0 ? r : objects_put(registry, org, id, doc, len, old ? old->version : OBJECTS_NEW, done, ctx, err);
 }

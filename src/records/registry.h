@@ -61,20 +61,17 @@ struct tool {
     struct tool_hand registrant, guard; /* of a row */
 };
 
-struct registry;
-int registry_create(struct store *store, struct registry **ret, struct brig_err *err) MUST_CHECK;
-void registry_destroy(struct registry *registry);
-struct objects *registry_objects(struct registry *registry);
+/* Its objects are found by objects_find(), or by the tool's name with objects_by_key(). */
+int registry_create(struct store *store, struct objects **ret, struct brig_err *err) MUST_CHECK;
 /*
  * Makes the tool of this name, or a new version of it with the same id, as POST and PUT do. tool_parse() checks `doc`.
  * old is the version that the caller was allowed to replace, or NULL; BRIG_E_CONFLICT if the tool has another version
- * by then. For a known id use objects_put() and objects_change() with registry_objects(). A name that another tool has
+ * by then. For a known id use objects_put() and objects_change(). A name that another tool has
  * is BRIG_E_CONFLICT in each.
  */
-int registry_upsert(struct registry *registry, const char *org, const struct object *old, const char *doc, size_t len,
+int registry_upsert(struct objects *registry, const char *org, const struct object *old, const char *doc, size_t len,
                     objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* object->extra of the registry's objects is a struct tool. */
-const struct object *registry_by_name(const struct registry *registry, const char *org, const char *name); /* or NULL */
 static inline const struct tool *tool_of(const struct object *object)
 {
     return object->extra;

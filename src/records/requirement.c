@@ -12,6 +12,7 @@
  */
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "records/requirement.h"
@@ -19,16 +20,6 @@
 /* pip's ARCHIVE_EXTENSIONS; npm's are among them. */
 static const char *const archives[] = {".zip", ".whl",    ".tar",     ".tgz",    ".tbz",    ".txz",
                                        ".tlz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.lz", ".tar.lzma"};
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool is_alnum(char c)
-{
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
 
 static bool is_one_of(char c, const char *set)
 {
@@ -39,7 +30,7 @@ static size_t span(const char *text, const char *also)
 {
     size_t n = 0;
 
-    while (is_alnum(text[n]) || is_one_of(text[n], also))
+    while (ascii_is_alnum(text[n]) || is_one_of(text[n], also))
         n++;
     return n;
 }
@@ -114,7 +105,7 @@ static const char *pip_name(const char *p)
 {
     size_t n = span(p, "-_.");
 
-    return n > 0 && is_alnum(p[0]) && is_alnum(p[n - 1]) && !ends_as_archive(p, n) ? p + n : NULL;
+    return n > 0 && ascii_is_alnum(p[0]) && ascii_is_alnum(p[n - 1]) && !ends_as_archive(p, n) ? p + n : NULL;
 }
 
 static const char *pip_extras(const char *p)
@@ -139,7 +130,7 @@ static const char *pip_clause(const char *p)
             continue;
         p = skip_blanks(p + strlen(operators[i]));
         size_t n = span(p, ".*+!-_");
-        return n > 0 && is_alnum(p[0]) ? skip_blanks(p + n) : NULL;
+        return n > 0 && ascii_is_alnum(p[0]) ? skip_blanks(p + n) : NULL;
     }
     return NULL;
 }
@@ -167,7 +158,7 @@ static size_t npm_part(const char *p)
 {
     size_t n = span(p, "-_.~");
 
-    return n > 0 && (is_alnum(p[0]) || p[0] == '~') ? n : 0;
+    return n > 0 && (ascii_is_alnum(p[0]) || p[0] == '~') ? n : 0;
 }
 
 /* A range or a tag: npm takes what begins with a dot, or ends as an archive, for a file. */

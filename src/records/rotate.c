@@ -42,15 +42,9 @@ static bool collect(void *ctx, const struct object *object)
 
     if (!rotation->kind.stale(rotation->kind.ctx, object))
         return true;
-    if (rotation->n == rotation->cap) {
-        size_t cap = rotation->cap ? rotation->cap * 2 : 64;
-        struct name *names = mem_realloc_array(rotation->names, cap, sizeof(struct name));
-        if (!names) {
-            rotation->nomem = true;
-            return false;
-        }
-        rotation->names = names;
-        rotation->cap = cap;
+    if (MEM_GROW(rotation->names, rotation->n, rotation->cap) < 0) {
+        rotation->nomem = true;
+        return false;
     }
     struct name *name = &rotation->names[rotation->n++];
     memcpy(name->org, object->org_id, sizeof name->org);

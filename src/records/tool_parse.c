@@ -5,6 +5,7 @@
  * they become names, files and arguments of programs. What only the run can judge (are requirements allowed, is there
  * such a secret, is the policy one) is left to it and kept as JSON.
  */
+#include "base/ascii.h"
 #include "records/registry.h"
 
 #include <string.h>
@@ -126,17 +127,11 @@ static int get_object(const struct json_value *object, const char *name, const s
 
 static int check_name(const char *name, struct brig_err *err)
 {
-    size_t len = strlen(name);
-
-    if (len > TOOL_NAME_MAX) /* of these characters each is one byte */
+    if (strlen(name) > TOOL_NAME_MAX) /* of these characters each is one byte */
         return err_usage(err, "name: \"%.60s\" has more than %u characters", name, TOOL_NAME_MAX);
-    for (size_t i = 0; i < len || i == 0; i++) {
-        char c = name[i];
-        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-        if (!letter && (i == 0 || !((c >= '0' && c <= '9') || c == '-')))
-            return err_usage(
-                err, "name: \"%.60s\" is none for a tool: letters, digits, '_' and '-', a letter or '_' first", name);
-    }
+    if (!str_is_name(name, TOOL_NAME_MAX, ASCII_LETTERS "_", ASCII_ALNUM "_-"))
+        return err_usage(err, "name: \"%.60s\" is none for a tool: letters, digits, '_' and '-', a letter or '_' first",
+                         name);
     for (size_t i = 0; i < ARRAY_SIZE(reserved); i++)
         if (str_eq(name, reserved[i]))
             return err_usage(err, "name: \"%s\" is reserved", name);
@@ -313,7 +308,7 @@ static int parse_metadata(const struct json_value *json, struct tool *tool, stru
         tool->provider = NULL;
         return 0;
     }
-    if (name[0] < 'a' || name[0] > 'z' || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-")] != '\0')
+    if (!str_is_name(name, PROVIDER_MAX, ASCII_LOWER, ASCII_LOWER ASCII_DIGITS "_-"))
         return invalid(err, "metadata_.sandbox: \"%.40s\" is no name of a provider", name);
     return 0;
 }

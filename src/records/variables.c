@@ -25,10 +25,7 @@ struct variable_extra {
 
 bool variable_name_ok(const char *name)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
-    size_t len = strlen(name);
-
-    return len > 0 && len <= 256 && !(name[0] >= '0' && name[0] <= '9') && strspn(name, letters) == len;
+    return str_is_variable(name, 256);
 }
 
 static struct sealer configs_sealer(const struct configs *configs)

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/ascii.h"
 #include "base/dir.h"
 #include "base/fd.h"
 #include "base/list.h"
@@ -43,9 +44,7 @@ struct artifact {
 
 static bool plain(const char *name)
 {
-    size_t n = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_");
-
-    return n > 0 && n < 64 && name[n] == '\0';
+    return str_is_name(name, 63, ASCII_ALNUM "-_", ASCII_ALNUM "-_");
 }
 
 static void artifact_free(struct artifact *a)
@@ -157,13 +156,8 @@ static void list_kept(int dir_fd, struct kept **list, size_t *n, uint64_t *bytes
         if (fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
             strlen(entry->d_name) >= sizeof(*list)->name)
             continue;
-        if (*n == room) {
-            struct kept *more = mem_realloc_array(*list, room + 256, sizeof *more);
-            if (!more)
-                return;
-            *list = more;
-            room += 256;
-        }
+        if (MEM_GROW(*list, *n, room) < 0)
+            return;
         struct kept *k = &(*list)[(*n)++];
         *k = (struct kept){.bytes = weight((uint64_t)st.st_size), .at = st.st_mtim};
         snprintf(k->name, sizeof k->name, "%.63s", entry->d_name);

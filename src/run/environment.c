@@ -65,13 +65,6 @@ void environment_destroy(struct environment *env)
     mem_free(env);
 }
 
-static bool name_ok(const char *name)
-{
-    size_t n = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
-
-    return n > 0 && n < NAME_LEN_MAX && name[n] == '\0' && (name[0] < '0' || name[0] > '9');
-}
-
 /* Where (name, layer) is, or is to be. */
 static size_t place(const struct environment *env, const char *name, enum env_layer layer, bool *ret_found)
 {
@@ -118,7 +111,7 @@ int environment_add(struct environment *env, enum env_layer layer, const char *n
 {
     bool found;
 
-    if (!name_ok(name))
+    if (!str_is_variable(name, NAME_LEN_MAX - 1))
         return err_usage(
             err, "environment %.64s: a name is letters, digits and underscores, and does not begin with a digit", name);
     if (memchr(value, '\0', len))
@@ -178,7 +171,9 @@ static int add_entry(struct environment *env, const char *entry, bool secret, st
         return 0; /* not one of ours, and nothing that a program could name */
     memcpy(name, entry, n);
     name[n] = '\0';
-    return name_ok(name) ? environment_add(env, ENV_BASE, name, entry + n + 1, strlen(entry + n + 1), secret, err) : 0;
+    return str_is_variable(name, NAME_LEN_MAX - 1)
+               ? environment_add(env, ENV_BASE, name, entry + n + 1, strlen(entry + n + 1), secret, err)
+               : 0;
 }
 
 int environment_add_base(struct environment *env, bool pass_tool_env, struct brig_err *err)

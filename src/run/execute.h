@@ -36,7 +36,6 @@ struct executor_options {
     struct store *store;
     struct audit *audit;
     const struct config *config;
-    struct registry *registry;
     struct configs *configs;
     struct agents *agents;
     struct secrets *secrets;

@@ -130,14 +130,6 @@ int spec_network_default(const struct config *config, char **ret, struct brig_er
     return *ret ? 0 : err_nomem(err);
 }
 
-static bool is_variable(const char *text)
-{
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
-
-    return text[0] && strlen(text) < 128 && strspn(text, letters) == strlen(text) &&
-           !(text[0] >= '0' && text[0] <= '9');
-}
-
 static int read_secret(const struct json_value *v, struct spec_memory *memory, struct sbox_secret *ret,
                        struct brig_err *err)
 {
@@ -160,7 +152,7 @@ static int read_secret(const struct json_value *v, struct spec_memory *memory, s
     if (r == 0 && (!name || !name[0]))
         r = err_usage(err, "secrets.name: must be given");
     env = env ? env : name; /* a secret's own name is a variable's, mostly */
-    if (r == 0 && !is_variable(env))
+    if (r == 0 && !str_is_variable(env, 127))
         r = err_usage(err, "secrets.env %.64s: must be the name of a variable, of letters, digits and _", env);
     if (r < 0)
         return r;

@@ -7,6 +7,7 @@
  */
 #include <sys/stat.h>
 
+#include "base/ascii.h"
 #include "host/limits.h"
 #include "records/disks/snapshots.h"
 #include "sandbox/private.h"
@@ -33,10 +34,9 @@ static void note_python(const char *name, char *note, size_t size)
 static int find_directory(const char *name, const struct config *config, struct template_place *ret,
                           struct brig_err *err)
 {
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-";
     struct stat st;
 
-    if (name[0] == '\0' || name[0] == '.' || name[0] == '-' || strspn(name, plain) != strlen(name))
+    if (!str_is_name(name, strlen(name), ASCII_ALNUM "_:", ASCII_ALNUM "_.:-"))
         return err_usage(err, "template %s: must be a name of [A-Za-z0-9_.:-]", name);
     if (config->templates && config->templates[0])
         for (int tar = 0; tar < 2; tar++) {

@@ -80,8 +80,7 @@ static int job_wait(const struct layer_job *job)
 {
     int status = 0;
 
-    while (waitpid(job->pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    (void)RETRY(waitpid(job->pid, &status, 0));
     return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
 }
 

@@ -222,6 +222,5 @@ void reaper_done(struct reaper *reaper, struct owner *owner, bool wait)
 
     base_close_fd(&reaper->fd);
     if (had && wait)
-        while (waitpid(reaper->pid, NULL, 0) < 0 && errno == EINTR)
-            ;
+        (void)RETRY(waitpid(reaper->pid, NULL, 0));
 }

@@ -187,8 +187,7 @@ void sandbox_finish(struct sandbox *s)
     loop_timer_clear(loop, &s->on_freeze);
     service_leaves_done(s);
     if (s->pid)
-        while (waitpid(s->pid, &s->wait_status, __WALL) < 0 && errno == EINTR)
-            ;
+        (void)RETRY(waitpid(s->pid, &s->wait_status, __WALL));
     count(s);
     if (s->run) {
         /* Every process is gone; what is left has no effect any more and goes right after the answer. */

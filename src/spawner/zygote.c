@@ -141,8 +141,7 @@ static void collect_orphans(struct loop_timer *timer)
         }
         if (info.si_pid == 0 || is_known(z->spawner, info.si_pid))
             break;
-        while (waitpid(info.si_pid, NULL, 0) < 0 && errno == EINTR)
-            ;
+        (void)RETRY(waitpid(info.si_pid, NULL, 0));
     }
     if (loop_timer_set(z->spawner->loop, &z->on_late, clock_mono_ns() + COLLECT_NS, NULL) < 0)
         forget(z);
@@ -191,8 +190,7 @@ static void on_end(struct loop_source *source, uint32_t events UNUSED)
     loop_remove(loop, &z->on_answer);
     loop_timer_clear(loop, &z->on_old);
     loop_timer_clear(loop, &z->on_late);
-    while (waitpid(z->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    (void)RETRY(waitpid(z->pid, NULL, 0));
     base_close_fd(&z->pidfd);
     base_close_fd(&z->fd);
     fail_jobs(z, "ended before it answered");

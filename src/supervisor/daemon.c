@@ -99,16 +99,14 @@ int daemon_start(struct daemon *daemon, const char *helper_dir, const char *arg,
         child(&start, self);
     base_close_fd(&write_end);
     if (read(read_end, &errnum, sizeof errnum) == sizeof errnum) {
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            ;
+        (void)RETRY(waitpid(pid, NULL, 0));
         return err_set(err, BRIG_E_HOST, errnum, "start %s", path);
     }
     daemon->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (daemon->pidfd < 0) {
         int saved = errno;
         kill(pid, SIGKILL);
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            ;
+        (void)RETRY(waitpid(pid, NULL, 0));
         return err_set(err, BRIG_E_HOST, saved, "watch %s", daemon->name);
     }
     daemon->pid = pid;
@@ -121,8 +119,7 @@ void daemon_reap(struct daemon *daemon, char *text, size_t size)
 {
     int status = 0;
 
-    while (waitpid(daemon->pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    (void)RETRY(waitpid(daemon->pid, &status, 0));
     if (daemon->taken) /* no child of ours: nobody tells us how */
         snprintf(text, size, "%s (pid %d) ended", daemon->name, (int)daemon->pid);
     else if (WIFSIGNALED(status))

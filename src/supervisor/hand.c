@@ -44,8 +44,7 @@ int places_try(const struct places *places, place_try_fn *try, void *ctx, int *r
     if (pid == 0)
         try_in_child(places, try, ctx, theirs);
     base_close_fd(&theirs);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    (void)RETRY(waitpid(pid, NULL, 0));
     ssize_t n = fd_recv_message(ours, &answer, sizeof answer, ret_fd, 1, &n_fds);
     return n == sizeof answer ? answer : -EIO;
 }

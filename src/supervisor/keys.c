@@ -98,9 +98,7 @@ static ssize_t read_output(int fd, char *text, struct brig_err *err)
             return err_set(err, BRIG_E_TIMEOUT, 0, "secrets.key_command: has not ended after 10 s");
         if (poll(&wait, 1, (int)((give_up - now) / NS_PER_MS) + 1) <= 0)
             continue;
-        ssize_t n = read(fd, text + len, KEYS_MAX + 1 - len);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = RETRY(read(fd, text + len, KEYS_MAX + 1 - len));
         if (n < 0)
             return err_host(err, "secrets.key_command");
         if (n == 0)
@@ -130,8 +128,7 @@ static int wait_command(pid_t pid, bool kill_now, struct brig_err *err)
     }
     kill(-pid, SIGKILL); /* its session's group; and itself, where it has not come to that */
     kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    (void)RETRY(waitpid(pid, &status, 0));
     return kill_now ? 0 : err_set(err, BRIG_E_TIMEOUT, 0, "secrets.key_command: does not end");
 }
 

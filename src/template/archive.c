@@ -119,14 +119,8 @@ int archive_add(struct archive *archive, const char *line, size_t len)
 
     if (archive->n == ARCHIVE_MEMBERS_MAX)
         return -EMSGSIZE;
-    if (archive->n == archive->cap) {
-        size_t cap = archive->cap ? 2 * archive->cap : 64;
-        struct archive_member *more = mem_realloc_array(archive->members, cap, sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        archive->members = more;
-        archive->cap = cap;
-    }
+    if (MEM_GROW(archive->members, archive->n, archive->cap) < 0)
+        return -ENOMEM;
     int r = json_read(line, len, 64, &doc, NULL);
     if (r < 0)
         return r == -ENOMEM ? r : -EINVAL;

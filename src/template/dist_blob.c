@@ -134,9 +134,7 @@ static int part_read(struct part *part)
     for (;;) {
         if (atomic_load(&part->fetch->stop))
             return -ECANCELED;
-        ssize_t n = pread(part->fd, chunk, READ_BYTES, (off_t)part->at);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = RETRY(pread(part->fd, chunk, READ_BYTES, (off_t)part->at));
         if (n < 0)
             return own_fault(part, errno);
         if (n == 0)

@@ -5,12 +5,12 @@
  */
 #include "template/library.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "codec/docker_login.h"
 #include "template/library_priv.h"
 
@@ -245,16 +245,10 @@ bool job_login(void *ctx, const char *host, struct dist_login *ret)
  * download left. */
 static void sweep(const struct library *library, int dir_fd, const char *owner, int64_t keep_s)
 {
-    int copy = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
-    const struct dirent *entry;
+    AUTO_DIR DIR *dir = dir_open(dir_fd, ".");
     struct stat st;
 
-    if (!dir) {
-        base_close_fd(&copy);
-        return;
-    }
-    while ((entry = readdir(dir))) {
+    for (const struct dirent *entry; (entry = dir_next(dir));) {
         bool ours = false;
         for (const struct library_job *job = library->jobs; job && !ours; job = job->next)
             ours = str_eq(job->upload, entry->d_name) || str_eq(job->packed, entry->d_name);
@@ -264,7 +258,6 @@ static void sweep(const struct library *library, int dir_fd, const char *owner, 
             continue;
         (void)unlinkat(dir_fd, entry->d_name, 0);
     }
-    closedir(dir);
 }
 
 void library_collect(struct library *library)

@@ -246,7 +246,7 @@ static void test_registry(void **state)
     struct kit *kit = *state;
     struct told told = {0};
     struct brig_err err = {0};
-    struct registry *registry = NULL;
+    struct objects *registry = NULL;
     char id[128];
 
     kit_put_org(kit, ORG);
@@ -264,37 +264,37 @@ static void test_registry(void **state)
     memcpy(id, told.id, sizeof id);
     told.failed = 0;
     assert_int_equal(
-        registry_upsert(registry, ORG, registry_by_name(registry, ORG, "f"), two, strlen(two), on_object, &told, NULL),
+        registry_upsert(registry, ORG, objects_by_key(registry, ORG, "f"), two, strlen(two), on_object, &told, NULL),
         0);
     wait_for(kit, &told, 3);
     assert_int_equal(told.failed, 0);
     assert_int_equal(told.version, 2);
     assert_string_equal(told.id, id);
     assert_true(objects_id_ok("tool", id));
-    const struct object *object = registry_by_name(registry, ORG, "f");
+    const struct object *object = objects_by_key(registry, ORG, "f");
     assert_string_equal(tool_of(object)->description, "two");
     assert_string_equal(tool_of(object)->id, id);
     assert_int_equal(tool_of(object)->version, 2);
-    assert_null(registry_by_name(registry, "org-2", "f"));
+    assert_null(objects_by_key(registry, "org-2", "f"));
     assert_true(registry_upsert(registry, ORG, NULL, bad, strlen(bad), on_object, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_USAGE);
     assert_int_equal(registry_upsert(registry, ORG, NULL, schema, strlen(schema), on_object, &told, NULL), 0);
     wait_for(kit, &told, 4);
     /* a deletion of what is another by now is none */
     struct objects_change gone = {.org = ORG, .id = id, .expect_version = 1, .done = on_object, .ctx = &told};
-    assert_true(objects_change(registry_objects(registry), &gone, &err) < 0);
+    assert_true(objects_change(registry, &gone, &err) < 0);
     assert_int_equal(err.code, BRIG_E_CONFLICT);
     /* a name that another tool has */
-    assert_true(objects_put(registry_objects(registry), ORG, told.id, one, strlen(one), 0, on_object, &told, &err) < 0);
+    assert_true(objects_put(registry, ORG, told.id, one, strlen(one), 0, on_object, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_CONFLICT);
     kit_close(kit);
-    registry_destroy(registry);
+    objects_destroy(registry);
     kit_open(kit);
     assert_int_equal(registry_create(kit->store, &registry, NULL), 0);
-    assert_int_equal(tool_of(registry_by_name(registry, ORG, "f"))->version, 2);
-    assert_int_equal(objects_count(registry_objects(registry), ORG), 2);
+    assert_int_equal(tool_of(objects_by_key(registry, ORG, "f"))->version, 2);
+    assert_int_equal(objects_count(registry, ORG), 2);
     kit_close(kit);
-    registry_destroy(registry);
+    objects_destroy(registry);
     kit_open(kit);
 }
 

@@ -20,12 +20,12 @@
 void route_tool_run(struct request *rq)
 {
     const char *org = rq->caller.org_id, *name = rq->arg[0];
-    const struct object *tool = registry_by_name(rq->api->registry, org, name);
+    const struct object *tool = objects_by_key(rq->api->registry, org, name);
 
     if (!api_only_members(rq, "args " COMMON_MEMBERS))
         return;
     if (!tool)
-        tool = objects_find(registry_objects(rq->api->registry), org, name);
+        tool = objects_find(rq->api->registry, org, name);
     if (!tool)
         return request_refuse(rq, BRIG_E_NOT_FOUND, "Tool '%.64s' not found", name);
     struct running *running = running_create(rq, &run_native);

@@ -23,9 +23,9 @@ double bench_now_us(void)
 static int wait_status(pid_t pid)
 {
     int status = 0;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return -errno;
+
+    if (RETRY(waitpid(pid, &status, 0)) < 0)
+        return -errno;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -99,9 +99,7 @@ int bench_spawn_output(const char *const *argv, int dir_fd, struct buf *out)
     base_close_fd(&writer);
     for (;;) {
         char chunk[4096];
-        ssize_t n = read(reader, chunk, sizeof(chunk));
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = RETRY(read(reader, chunk, sizeof(chunk)));
         if (n <= 0)
             break;
         if (buf_append(out, chunk, (size_t)n) < 0)

@@ -136,8 +136,7 @@ int bench_take_turns(struct bench *bench, const struct bench_turns *turns, struc
 void bench_nap(long ms)
 {
     struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
-        continue;
+    (void)RETRY(nanosleep(&ts, &ts));
 }
 
 void bench_say(const char *format, ...)

@@ -123,6 +123,8 @@ struct run_loop {
 
 #define RUN_INPUT ((size_t)64 << 10)
 
+/* Blocks the signals that a run forwards, and with a terminal those of its size. *ret_fd is where they are read. */
+int run_signals(bool tty, int *ret_fd, struct brig_err *err) MUST_CHECK;
 /* Blocks the signals that the loop reads. It is called before the run starts, so that none is lost in between. */
 int run_loop_init(struct run_loop *loop, struct brig_engine *engine, const struct run_options *options,
                   struct brig_err *err) MUST_CHECK;

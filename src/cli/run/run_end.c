@@ -70,7 +70,7 @@ void run_end_say(const struct brig_receipt *receipt, bool quiet)
 void run_end_learned(const char *json, size_t len)
 {
     AUTO_BUF struct buf text = BUF_INIT(1u << 20);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
 
     if (json_read(json, len, JSON_READ_VALUES, &doc, NULL) < 0 || json_print(json_root(doc), &text) < 0 ||
         buf_append(&text, "\n", 1) < 0)

@@ -7,7 +7,11 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/str.h"
 #include "cli/flags.h"
 #include "cli/run/run.h"
 
@@ -15,14 +19,8 @@
 
 static int list_add(struct run_list *list, const char *item, struct brig_err *err)
 {
-    if (list->n + 1 >= list->cap) {
-        size_t cap = list->cap > 0 ? list->cap * 2 : 16;
-        const char **items = reallocarray(list->items, cap, sizeof(*items));
-        if (!items)
-            return err_nomem(err);
-        list->items = items;
-        list->cap = cap;
-    }
+    if (MEM_GROW(list->items, list->n + 1, list->cap) < 0)
+        return err_nomem(err);
     list->items[list->n++] = item;
     list->items[list->n] = NULL;
     return 0;
@@ -60,27 +58,17 @@ static int add_line(struct run_options *options, const char *path, unsigned line
 /* The whole file with a NUL after it. A pipe will do. */
 static int read_file(struct run_options *options, const char *path, char **ret, size_t *ret_len, struct brig_err *err)
 {
-    AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return err_set(err, BRIG_E_USAGE, errno, "--env-file %.120s", path);
-    char *text = run_options_alloc(options, ENV_FILE_MAX + 2);
+    char *text = run_options_alloc(options, ENV_FILE_MAX + 1);
+
     if (!text)
         return err_nomem(err);
-    size_t len = 0;
-    while (len <= ENV_FILE_MAX) {
-        ssize_t n = read(fd, text + len, ENV_FILE_MAX + 1 - len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_set(err, BRIG_E_USAGE, errno, "--env-file %.120s", path);
-        if (n == 0)
-            break;
-        len += (size_t)n;
-    }
-    if (len > ENV_FILE_MAX)
+    ssize_t len = fd_read_file(AT_FDCWD, path, text, ENV_FILE_MAX + 1);
+    if (len == -EFBIG)
         return err_usage(err, "--env-file %.120s: larger than 1 MiB", path);
+    if (len < 0)
+        return err_set(err, BRIG_E_USAGE, (int)-len, "--env-file %.120s", path);
     *ret = text;
-    *ret_len = len;
+    *ret_len = (size_t)len;
     return 0;
 }
 
@@ -107,10 +95,9 @@ int run_env_file(void *ctx, const struct flag *flag UNUSED, const char *given, c
 /* It names a file of the terminfo data base inside. */
 const char *run_env_terminal(void)
 {
-    static const char fine[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.+";
     const char *type = getenv("TERM");
-    size_t len = type ? strspn(type, fine) : 0;
-    return len > 0 && len <= 64 && type[len] == '\0' ? type : "xterm";
+
+    return type && str_is_name(type, 64, ASCII_ALNUM "-_.+", ASCII_ALNUM "-_.+") ? type : "xterm";
 }
 
 int run_env_finish(struct run_options *options, struct brig_err *err)

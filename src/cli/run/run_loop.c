@@ -36,11 +36,32 @@ static bool is_ignored(int signum)
     return sigaction(signum, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-int run_loop_init(struct run_loop *loop, struct brig_engine *engine, const struct run_options *options,
-                  struct brig_err *err)
+int run_signals(bool tty, int *ret_fd, struct brig_err *err)
 {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     sigset_t mask;
+
+    sigemptyset(&mask);
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+        if (!is_ignored(ends[i]))
+            sigaddset(&mask, ends[i]);
+    if (tty) {
+        sigaddset(&mask, SIGWINCH);
+        sigaddset(&mask, SIGCONT);
+    }
+    /* A blocked signal waits for signalfd even where its default is to be ignored. */
+    if (sigprocmask(SIG_BLOCK, &mask, NULL) < 0)
+        return err_host(err, "sigprocmask");
+    *ret_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (*ret_fd < 0)
+        return err_host(err, "signalfd");
+    signal(SIGPIPE, SIG_IGN);
+    return 0;
+}
+
+int run_loop_init(struct run_loop *loop, struct brig_engine *engine, const struct run_options *options,
+                  struct brig_err *err)
+{
     *loop = (struct run_loop){.engine = engine, .signal_fd = -1, .tty = options->tty};
     run_sink_init(&loop->out, STDOUT_FILENO, options->tty);
     run_sink_init(&loop->err_out, STDERR_FILENO, options->tty);
@@ -50,23 +71,7 @@ int run_loop_init(struct run_loop *loop, struct brig_engine *engine, const struc
         if (!loop->input)
             return err_nomem(err);
     }
-
-    sigemptyset(&mask);
-    for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
-        if (!is_ignored(ends[i]))
-            sigaddset(&mask, ends[i]);
-    if (options->tty) {
-        sigaddset(&mask, SIGWINCH);
-        sigaddset(&mask, SIGCONT);
-    }
-    /* A blocked signal waits for signalfd even where its default is to be ignored. */
-    if (sigprocmask(SIG_BLOCK, &mask, NULL) < 0)
-        return err_host(err, "sigprocmask");
-    loop->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (loop->signal_fd < 0)
-        return err_host(err, "signalfd");
-    signal(SIGPIPE, SIG_IGN);
-    return 0;
+    return run_signals(options->tty, &loop->signal_fd, err);
 }
 
 void run_loop_output(void *ctx, struct brig_run *run, enum brig_stream stream, const void *data, size_t len)

@@ -99,7 +99,7 @@ static const struct listing templates = {
 static int inspect(int argc, char **argv)
 {
     struct template_options options = {0};
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&inspect_table, argc, argv, &options, 1, 1, "template", &rest, &status))
@@ -113,7 +113,7 @@ static int tag(int argc, char **argv)
 {
     struct template_options options = {0};
     AUTO_BUF struct buf body = BUF_INIT(4096);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     int rest, status;
 
@@ -152,7 +152,8 @@ static int prune(int argc, char **argv)
 {
     struct template_options options = {0};
     int status;
-    AUTO_DOC struct json_doc *doc = ask_one(&prune_table, "POST", "/v1/templates/prune", argc, argv, &options, &status);
+    AUTO_JSON struct json_doc *doc =
+        ask_one(&prune_table, "POST", "/v1/templates/prune", argc, argv, &options, &status);
 
     if (!doc)
         return status;
@@ -167,7 +168,7 @@ static int du(int argc, char **argv)
     struct template_options options = {0};
     char bytes[SHOW_SIZE], saved[SHOW_SIZE];
     int status;
-    AUTO_DOC struct json_doc *doc = ask_one(&du_table, "GET", "/v1/templates/du", argc, argv, &options, &status);
+    AUTO_JSON struct json_doc *doc = ask_one(&du_table, "GET", "/v1/templates/du", argc, argv, &options, &status);
 
     if (!doc)
         return status;

@@ -120,7 +120,7 @@ int template_rebuild_main(int argc, char **argv)
 int template_send_login(const char *host, const char *user, const char *password, size_t len, bool quiet)
 {
     AUTO_BUF struct buf body = BUF_INIT(8 * SECRET_VALUE_BYTES);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
 
     json_object(&json);

@@ -58,7 +58,7 @@ static int take_line(struct template_stream *stream, const char *text, size_t le
         json_doc_free(doc);
         return 0;
     }
-    service_doc_free(&stream->last);
+    json_doc_free(stream->last);
     stream->last = doc;
     return 0;
 }
@@ -104,6 +104,6 @@ int template_stream_end(struct template_stream *stream, int r, const struct brig
     int status = finish(stream, r, err, json);
 
     buf_done(&stream->line);
-    service_doc_free(&stream->last);
+    json_doc_free(stream->last);
     return status;
 }

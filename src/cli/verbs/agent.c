@@ -40,7 +40,7 @@ static const struct flag_table attach_table = {
 static bool make_agent(const char *name, const struct agent_options *options, struct buf *body)
 {
     AUTO_BUF struct buf state = BUF_INIT((size_t)2 << 20);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct json json = JSON_INIT(body);
     struct brig_err err;
 
@@ -62,7 +62,7 @@ static int add(int argc, char **argv)
 {
     struct agent_options options = {0};
     AUTO_BUF struct buf body = BUF_INIT(8u << 20);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&add_table, argc, argv, &options, 1, 1, "NAME", &rest, &status))
@@ -81,7 +81,7 @@ static const struct listing agents = {
 static int show(int argc, char **argv)
 {
     struct agent_options options = {0};
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "agent", &rest, &status))
@@ -108,7 +108,7 @@ static int attach(int argc, char **argv)
 {
     struct agent_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
-    AUTO_DOC struct json_doc *doc = NULL, *found = NULL;
+    AUTO_JSON struct json_doc *doc = NULL, *found = NULL;
     const char *tool;
     int rest, status;
 

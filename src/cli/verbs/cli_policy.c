@@ -72,7 +72,7 @@ static const struct flag_table check_table = {
 /* JSON text that another will be built around: it must be one value. */
 static bool is_json(const char *path, const struct buf *text)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct brig_err err;
 
     if (json_read(text->data ? text->data : "", text->len, JSON_READ_VALUES, &doc, &err) == 0)
@@ -86,7 +86,7 @@ static int set(int argc, char **argv)
 {
     struct policy_options options = {0};
     AUTO_BUF struct buf body = BUF_INIT(FILE_LIMIT + 65536);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&set_table, argc, argv, &options, 2, 2, "NAME FILE", &rest, &status))
@@ -113,7 +113,7 @@ static int show(int argc, char **argv)
 {
     struct policy_options options = {0};
     AUTO_BUF struct buf out = BUF_INIT(64u << 20);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "policy", &rest, &status))
@@ -195,7 +195,7 @@ static int check(int argc, char **argv)
 {
     struct policy_options options = {0};
     AUTO_BUF struct buf body = BUF_INIT(1u << 20);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     char host[512];
     uint32_t port;
     int rest, status;
@@ -207,7 +207,7 @@ static int check(int argc, char **argv)
     if (!put_question(&body, argv[rest], host, port, &options) ||
         !service_call(NULL, "POST", &body, &doc, "/v1/policies/check"))
         return CLI_FAILED;
-    bool allow = get_bool(json_root(doc), "allow");
+    bool allow = json_get_bool(json_root(doc), "allow");
     const char *note = get_text(json_root(doc), "note", "");
     status = 0;
     if (options.json) {

@@ -19,7 +19,7 @@ static const struct flag_table prewarm_table = {.usage = "brig pool prewarm [--l
 
 static int put_language(struct buf *out, const struct json_value *pool)
 {
-    return buf_printf(out, "%s%s", get_text(pool, "language", "-"), get_bool(pool, "strict") ? " strict" : "");
+    return buf_printf(out, "%s%s", get_text(pool, "language", "-"), json_get_bool(pool, "strict") ? " strict" : "");
 }
 
 static const struct listing pools = {
@@ -37,7 +37,7 @@ static int prewarm(int argc, char **argv)
 {
     struct pool_options options = {.language = "python"};
     AUTO_BUF struct buf body = BUF_INIT(4096);
-    AUTO_DOC struct json_doc *doc = NULL, *number = NULL;
+    AUTO_JSON struct json_doc *doc = NULL, *number = NULL;
     struct json json = JSON_INIT(&body);
     int rest, status;
 

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/str.h"
 #include "cli/verbs/tool.h"
 
@@ -43,7 +44,7 @@ static const struct flag_table run_table = {
 
 static bool read_args(const char *given, struct buf *out)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct brig_err err;
 
     if (given && given[0] == '@') {
@@ -78,9 +79,8 @@ static void put_name(struct json *json, const char *file)
     size_t n = 0;
 
     for (; base[n] && base[n] != '.' && n < sizeof name - 1; n++) {
-        bool letter = (base[n] >= 'a' && base[n] <= 'z') || (base[n] >= 'A' && base[n] <= 'Z') || base[n] == '_',
-             digit = base[n] >= '0' && base[n] <= '9';
-        name[n] = letter || (digit && n > 0) ? base[n] : '_';
+        bool good = n > 0 ? ascii_is_alnum(base[n]) : ascii_is_letter(base[n]);
+        name[n] = good ? base[n] : '_';
     }
     if (n > 0)
         name[n] = '\0';

@@ -15,7 +15,7 @@ static const struct flag_table reload_table = {
 int cli_config_reload(int argc, char **argv)
 {
     struct listing_options options = {0};
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&reload_table, argc, argv, &options, 0, 0, "", &rest, &status))

@@ -42,7 +42,7 @@ static char *colon_of(char *word)
 
 bool cp_stat(const struct cp *cp, struct cp_entry *ret)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct brig_err err = {0};
 
     *ret = (struct cp_entry){.mode = 0644};

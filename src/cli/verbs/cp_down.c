@@ -153,7 +153,7 @@ static int receive_tree(const struct cp *cp)
  */
 static bool find_limit(struct cp *cp)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
 
     cp->max_names = cp->max / 512 + 1;
     if (cp->max > 0)

@@ -226,7 +226,7 @@ static int put_spec(struct buf *out, const struct create_options *o, struct brig
 static int create(struct create_options *o)
 {
     AUTO_CLIENT struct client *client = NULL;
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     AUTO_BUF struct buf body = BUF_INIT(4 << 20);
     struct brig_err err = {0};
 

@@ -60,7 +60,7 @@ static const struct flag_table show_table = {.usage = "brig env show [-o FORMAT]
 static bool find_config(struct client *client, const char *type, char id[64])
 {
     AUTO_BUF struct buf body = BUF_INIT(4096);
-    AUTO_DOC struct json_doc *doc = NULL, *made = NULL;
+    AUTO_JSON struct json_doc *doc = NULL, *made = NULL;
     struct json json = JSON_INIT(&body);
 
     if (!service_call(client, "GET", NULL, &doc, "/v1/sandbox-config/?sandbox_type=%s", type))
@@ -104,7 +104,7 @@ static int send_value(const char *name, const struct env_options *options, const
 {
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf body = BUF_INIT(SECRET_VALUE_BYTES * 6 + (64u << 10));
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     char id[64] = "";
     int status = CLI_FAILED;
 
@@ -175,7 +175,7 @@ static int list(int argc, char **argv)
 static bool remove_one(struct client *client, const struct env_options *options, const char *name)
 {
     AUTO_BUF struct buf target = BUF_INIT(4096);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     const char *member;
 
     if (options->agent)
@@ -209,7 +209,7 @@ static int show(int argc, char **argv)
 {
     static const char *const headers[] = {"NAME", "LAYER"};
     struct env_options options = {0};
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     AUTO_TABLE struct table table = {0};
     int rest, status;
 

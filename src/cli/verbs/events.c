@@ -58,7 +58,7 @@ static int say(const struct json_value *event)
 static int print_event(void *ctx, const char *event, const char *id, const char *data, size_t len, struct brig_err *err)
 {
     struct watch *watch = ctx;
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int status;
 
     (void)event;

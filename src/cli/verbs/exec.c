@@ -89,7 +89,7 @@ static int put_spec(struct buf *body, const struct exec_options *options, char *
 /* The number of the started process, or 0 and *ret_status. */
 static uint64_t start(struct client *client, const char *sandbox, const struct buf *body, int *ret_status)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct brig_err err = {0};
 
     *ret_status = CLI_FAILED;
@@ -183,7 +183,7 @@ static int foreground(struct client *client, const struct exec_options *options,
 /* A receipt holds what the sandbox would keep of a command's output, unless the user says otherwise. */
 static bool find_output(struct client *client, const char *sandbox, uint64_t *output)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
 
     if (!service_call(client, "GET", NULL, &doc, "/v1/sandboxes/%s", sandbox))
         return false;

@@ -47,7 +47,7 @@ static int inspect_main(int argc, char **argv)
         return CLI_FAILED;
     status = 0;
     for (int i = rest; i < argc; i++) {
-        AUTO_DOC struct json_doc *doc = NULL;
+        AUTO_JSON struct json_doc *doc = NULL;
         struct brig_err err = {0};
         if (find(client, argv[i], &doc, &err) < 0)
             status = cli_error("%s", err.message);

@@ -67,7 +67,7 @@ static int each_main(int argc, char **argv)
         return CLI_FAILED;
     status = 0;
     for (int i = rest; i < argc; i++) {
-        AUTO_DOC struct json_doc *doc = NULL;
+        AUTO_JSON struct json_doc *doc = NULL;
         struct brig_err err = {0};
         int r = rm ? service_try(client, "DELETE", NULL, &doc, &err, "/v1/sandboxes/%s", argv[i])
                    : service_try(client, "POST", NULL, &doc, &err, "/v1/sandboxes/%s/%s", argv[i], argv[0]);

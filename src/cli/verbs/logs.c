@@ -96,7 +96,7 @@ static int take_lines(void *ctx, const void *data, size_t len, struct brig_err *
         int r = buf_append(&printer->line, at, n);
         at += n + (newline != NULL);
         if (r == 0 && newline) {
-            AUTO_DOC struct json_doc *doc = NULL;
+            AUTO_JSON struct json_doc *doc = NULL;
             r = json_read(printer->line.data, printer->line.len, 64, &doc, err);
             printer->line.len = 0;
             const struct json_value *root = r == 0 ? json_root(doc) : NULL;
@@ -113,7 +113,7 @@ static int take_event(void *ctx, const char *event, const char *id UNUSED, const
                       struct brig_err *err)
 {
     struct printer *printer = ctx;
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
 
     if (!str_eq(event, "stdout") && !str_eq(event, "stderr"))
         return 0;
@@ -132,7 +132,7 @@ static int take_stream(void *ctx, const void *data, size_t len, struct brig_err 
 /* A process that is not there has no lines either, which would look like one without output. */
 static bool is_there(struct client *client, const char *sandbox, uint32_t number)
 {
-    AUTO_DOC struct json_doc *process = NULL;
+    AUTO_JSON struct json_doc *process = NULL;
 
     return service_call(client, "GET", NULL, &process, "/v1/sandboxes/%s/processes/%u", sandbox, (uint64_t)number);
 }
@@ -205,7 +205,7 @@ static bool fork_follower(const char *sandbox, uint32_t number)
 /* Numbers only grow: all above the last one seen are new. false: the sandbox has gone, or something broke. */
 static bool follow_new(struct client *client, const char *sandbox, int64_t *last, struct brig_err *err)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int64_t highest = *last;
 
     if (service_try(client, "GET", NULL, &doc, err, "/v1/sandboxes/%s/processes", sandbox) < 0)

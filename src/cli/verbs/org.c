@@ -26,7 +26,7 @@ static int create(int argc, char **argv)
 {
     struct listing_options options = {0};
     AUTO_BUF struct buf body = BUF_INIT(64 << 10);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     int rest, status;
 

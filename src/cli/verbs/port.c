@@ -39,7 +39,7 @@ static const struct listing ports = {
 static int preview(const struct port_options *options, const char *sandbox, uint64_t port)
 {
     AUTO_BUF struct buf body = BUF_INIT(4096);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
 
     json_object(&json);

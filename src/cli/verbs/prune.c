@@ -36,7 +36,7 @@ static int prune_main(int argc, char **argv)
 {
     struct prune_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&prune_table, argc, argv, &options, 0, 0, "", &rest, &status))

@@ -52,7 +52,7 @@ static int list(int argc, char **argv)
 static int show(int argc, char **argv)
 {
     struct receipt_options options = {0};
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "RUN-ID", &rest, &status))

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include "base/ascii.h"
 #include "base/str.h"
 #include "cli/listing.h"
 #include "cli/secret_value.h"
@@ -148,7 +149,7 @@ static bool put_broker(struct json *json, const char *rule)
 static int send_value(const struct secret_options *options, const char *name, const struct secret_value *value)
 {
     AUTO_BUF struct buf body = BUF_INIT(SECRET_VALUE_BYTES * 2 + (64u << 10));
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     int status = CLI_FAILED;
 
@@ -218,9 +219,7 @@ static const struct listing secrets = {
 
 static bool id_ok(const char *id)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
-
-    return id[0] != '\0' && strlen(id) <= 32 && id[strspn(id, letters)] == '\0' && !str_eq(id, "plain");
+    return str_is_name(id, 32, ASCII_ALNUM "_.-", ASCII_ALNUM "_.-") && !str_eq(id, "plain");
 }
 
 static int keygen(int argc, char **argv)
@@ -257,7 +256,7 @@ static int keygen(int argc, char **argv)
 static int rotate(int argc, char **argv)
 {
     struct secret_options options = {0};
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&rotate_table, argc, argv, &options, 0, 0, "", &rest, &status))

@@ -52,7 +52,7 @@ static uint64_t start(struct client *client, const struct shell_options *options
 {
     static const char *const argv[] = {"/bin/sh", "-c", SHELL, NULL};
     AUTO_BUF struct buf body = BUF_INIT(4 << 20);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     struct brig_err err = {0};
     uint16_t rows, cols;

@@ -58,7 +58,7 @@ static bool add_box(struct boxes *boxes, const char *id, const char *name)
 
 static bool find_all(struct client *client, struct boxes *boxes)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
 
     if (!service_call(client, "GET", NULL, &doc, "/v1/sandboxes?limit=1000"))
         return false;
@@ -75,7 +75,7 @@ static bool find_all(struct client *client, struct boxes *boxes)
 /* By id or name; its id and name are what the table shows. */
 static bool find_one(struct client *client, struct boxes *boxes, const char *word)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
 
     if (!service_call(client, "GET", NULL, &doc, "/v1/sandboxes/%s", word))
         return false;
@@ -141,7 +141,7 @@ static int look(struct client *client, struct boxes *boxes, const struct stats_o
 
     table_init(&table, headers, ARRAY_SIZE(headers));
     for (size_t i = 0; i < boxes->n; i++) {
-        AUTO_DOC struct json_doc *doc = NULL;
+        AUTO_JSON struct json_doc *doc = NULL;
         struct brig_err err = {0};
         if (boxes->items[i].gone)
             continue;

@@ -128,7 +128,7 @@ static void put_requirements(struct json *json, const char *key, const struct wo
 static bool make_tool(const char *file, const struct tool_options *options, struct buf *body)
 {
     AUTO_BUF struct buf source = BUF_INIT(TOOL_SOURCE_LIMIT + 65536), schema = BUF_INIT(TOOL_SOURCE_LIMIT + 65536);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct json json = JSON_INIT(body);
     struct brig_err err;
     const char *language = tool_language_of(file);
@@ -171,7 +171,7 @@ static int add(int argc, char **argv)
 {
     struct tool_options options = {0};
     AUTO_BUF struct buf body = BUF_INIT(16u << 20);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&add_table, argc, argv, &options, 1, 1, "FILE", &rest, &status))
@@ -208,7 +208,7 @@ static int show(int argc, char **argv)
     struct tool_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf out = BUF_INIT(64u << 20);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct escape escape = ESCAPE_INIT(ESCAPE_TERMINAL);
     int rest, status;
 
@@ -235,7 +235,7 @@ static int remove_tools(int argc, char **argv)
     if (!service_open(&client))
         return CLI_FAILED;
     for (status = 0; rest < argc; rest++) {
-        AUTO_DOC struct json_doc *found = NULL;
+        AUTO_JSON struct json_doc *found = NULL;
         bool gone = find_tool(client, argv[rest], &found) &&
                     service_call(client, "DELETE", NULL, NULL, "/v1/tools/%s", get_text(the_tool(found), "id", ""));
         if (!gone || (!options.quiet && service_say("%s", argv[rest]) != 0))
@@ -249,7 +249,7 @@ static int schema(int argc, char **argv)
     struct tool_options options = {0};
     AUTO_TOOL_SERVICE struct tool_service service = {0};
     AUTO_BUF struct buf source = BUF_INIT(TOOL_SOURCE_LIMIT + 65536), body = BUF_INIT(16u << 20);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     int rest, status;
 

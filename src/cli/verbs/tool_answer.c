@@ -58,7 +58,7 @@ static int on_event(void *ctx, const char *event, const char *id UNUSED, const c
                     struct brig_err *err)
 {
     struct asking *asking = ctx;
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     AUTO_BUF struct buf bytes = BUF_INIT(ANSWER_MAX);
     int r = json_read(data, len, (size_t)1 << 22, &doc, err);
 

@@ -5,7 +5,6 @@
  * see the user's configuration, because that may name a data base of another service. It ends with us, also when we are
  * killed (PDEATHSIG).
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
@@ -19,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/str.h"
 #include "cli/verbs/tool.h"
 
@@ -33,17 +33,11 @@
 /* What is in it is ours: made by our service, which has ended. */
 static void remove_tree(int parent, const char *name)
 {
-    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_DIR DIR *dir = dir_open(parent, name);
 
-    if (dir) {
-        for (const struct dirent *entry; (entry = readdir(dir));)
-            if (!str_eq(entry->d_name, ".") && !str_eq(entry->d_name, "..") && unlinkat(fd, entry->d_name, 0) < 0)
-                remove_tree(fd, entry->d_name);
-        closedir(dir);
-    } else if (fd >= 0) {
-        close(fd);
-    }
+    for (const struct dirent *entry; (entry = dir_next(dir));)
+        if (unlinkat(dirfd(dir), entry->d_name, 0) < 0)
+            remove_tree(dirfd(dir), entry->d_name);
     (void)!unlinkat(parent, name, AT_REMOVEDIR);
 }
 

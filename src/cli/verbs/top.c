@@ -32,7 +32,7 @@ static int put_state(struct buf *out, const struct json_value *process)
     const char *cause = get_text(outcome, "cause", "ended");
     int64_t code = get_i64(outcome, "exit_code", -1), signum = get_i64(outcome, "signal", -1);
 
-    if (get_bool(process, "running"))
+    if (json_get_bool(process, "running"))
         return buf_append_str(out, "running");
     if (signum <= 0 && code < 0)
         return buf_append_str(out, cause);
@@ -41,7 +41,7 @@ static int put_state(struct buf *out, const struct json_value *process)
 
 static bool has_ended(const struct json_value *process)
 {
-    return !get_bool(process, "running");
+    return !json_get_bool(process, "running");
 }
 
 static const struct listing processes = {

@@ -75,7 +75,7 @@ static int version_main(int argc, char **argv)
         return status;
 
     AUTO_CLIENT struct client *client = NULL;
-    AUTO_DOC struct json_doc *doc = ask_daemon(&client);
+    AUTO_JSON struct json_doc *doc = ask_daemon(&client);
     const struct json_value *daemon = doc ? json_root(doc) : NULL;
     struct buf out = BUF_INIT(64 << 10);
     int r = options.json ? put_json(&out, daemon) : put_text(&out);

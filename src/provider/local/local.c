@@ -276,15 +276,9 @@ static void on_listed(struct local *local, const struct wire_started *msg)
 {
     if (local->recovered)
         return;
-    if (local->recovery.n == local->recovery.room) {
-        size_t room = local->recovery.room ? 2 * local->recovery.room : 64;
-        struct wire_started *more = mem_realloc_array(local->recovery.found, room, sizeof *more);
-        if (!more) {
-            local->recovery.failed = true;
-            return;
-        }
-        local->recovery.found = more;
-        local->recovery.room = room;
+    if (MEM_GROW(local->recovery.found, local->recovery.n, local->recovery.room) < 0) {
+        local->recovery.failed = true;
+        return;
     }
     local->recovery.found[local->recovery.n++] = *msg;
     local->recovery.found[local->recovery.n - 1].sandbox_id[sizeof msg->sandbox_id - 1] = '\0';

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -68,14 +69,7 @@ const char *registry_user(const struct object *object)
 /* HOST or HOST:PORT, in lower case, as references have it. */
 static bool host_ok(const char *host)
 {
-    size_t len = strlen(host);
-
-    if (len == 0 || len >= REGISTRY_HOST_MAX || strchr(".-:", host[0]))
-        return false;
-    for (size_t i = 0; i < len; i++)
-        if (!((host[i] >= 'a' && host[i] <= 'z') || (host[i] >= '0' && host[i] <= '9') || strchr(".-:[]", host[i])))
-            return false;
-    return true;
+    return str_is_name(host, REGISTRY_HOST_MAX - 1, ASCII_LOWER ASCII_DIGITS "[]", ASCII_LOWER ASCII_DIGITS ".-:[]");
 }
 
 static bool text_ok(const char *text, size_t max)
