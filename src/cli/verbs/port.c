@@ -60,7 +60,7 @@ static int preview(const struct port_options *options, const char *sandbox, uint
 /* What the image says that its programs listen on, whether they do or not. */
 static int say_exposed(const char *sandbox)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     AUTO_BUF struct buf line = BUF_INIT(65536);
 
     if (!service_call(NULL, "GET", NULL, &doc, "/v1/sandboxes/%s/ports", sandbox))
