@@ -219,6 +219,16 @@ TOOLS = [
     Number("tools_humaneval_rate", "tools: HumanEval", "humaneval", "HumanEval, tasks per second", "The same runs."),
 ]
 
+# The same for templates.py.
+TEMPLATES = [
+    Number("templates_pull", "templates: pull", "pull", "pull and unpack an image of 10 layers, 500 MB",
+           "`POST /v1/templates/pull` from Debian's registry on loopback until the template is there, gzip layers; "
+           "before each turn nothing of the image is there. Against `docker pull` of the same."),
+    Number("templates_create", "templates: create, ten layers", "create", "create a sandbox from 10 layers",
+           "`POST /v1/sandboxes` without a pool, in turns with the same from `host`; the promise is of what it takes "
+           "more."),
+]
+
 # Row, command, what it sets up. brig first.
 PEERS = [
     ("brig run", "brig run -- /bin/true",

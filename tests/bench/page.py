@@ -10,12 +10,9 @@ import textwrap
 
 import chart
 import tools_profile
-from catalog import GATE, NUMBERS, PEERS, SERVICE, TOOLS
+from catalog import GATE, NUMBERS, PEERS, SERVICE, TEMPLATES, TOOLS
 
 BEGIN, END = "<!-- written by hand: begin -->", "<!-- written by hand: end -->"
-SERVICE_BEGIN, SERVICE_END = "<!-- the service: begin -->", "<!-- the service: end -->"
-GATE_BEGIN, GATE_END = "<!-- the gate: begin -->", "<!-- the gate: end -->"
-TOOLS_BEGIN, TOOLS_END = "<!-- tools: begin -->", "<!-- tools: end -->"
 NOTHING_YET = "Nothing was written here yet."
 LABELS = {
     "standalone": "brig run / bwrap", "library_pooled": "library, pooled", "library_pool_off": "library, pool off",
@@ -230,16 +227,13 @@ def section(results, numbers, script, title, intro, after=""):
 
 
 def service_section(results):
-    """The whole section, markers included."""
     rows = {row["name"]: row for row in results["results"]}
     parts = ", ".join(f"{name.removeprefix('service: ')} {show(rows[name]['p50'], 'us')}"
                       for name in ("service: create", "service: run", "service: delete") if name in rows)
     intro = """A `brig serve` with directories of its own, asked over its unix socket by a client in C
 (`tests/bench/service_client.c`); what is compared takes turns in one run."""
     cycle = f"A cycle consists of (p50 each): {parts}." if parts else ""
-    return (f"{SERVICE_BEGIN}\n"
-            f"{section(results, SERVICE, 'service.py', 'The service', intro, cycle)}\n"
-            f"{SERVICE_END}\n")
+    return section(results, SERVICE, "service.py", "The service", intro, cycle)
 
 
 def gate_section(results):
@@ -247,7 +241,7 @@ def gate_section(results):
 directories of its own, through brig-egress, or (direct) on the host without it; the server on the host's loopback.
 They take turns in one run. brig-egress is held to one CPU and both peers to another; where brig-egress shares theirs,
 that is said. What is decided is written to the audit log meanwhile, as always."""
-    return f"{GATE_BEGIN}\n{section(results, GATE, 'gate.py', 'The gate', intro)}\n{GATE_END}\n"
+    return section(results, GATE, "gate.py", "The gate", intro)
 
 
 def profile_table(lines):
@@ -269,40 +263,45 @@ def tools_section(results):
 (`tests/bench/tools_client.c`). Each run is in a fresh sandbox that is used once, with every layer on (a receipt is
 looked at before anything is measured), and is audited and stored as always. What is compared takes turns in one
 run."""
-    return (f"{TOOLS_BEGIN}\n"
-            f"{section(results, TOOLS, 'tools.py', 'Tools', intro, profile_table(results.get('profile')).rstrip())}\n"
-            f"{TOOLS_END}\n")
+    return section(results, TOOLS, "tools.py", "Tools", intro, profile_table(results.get("profile")).rstrip())
 
 
-def old_part(old, begin, end):
-    hit = re.search(re.escape(begin) + r"\n.*?" + re.escape(end) + r"\n", old, re.S)
+def templates_section(results):
+    intro = """A `brig serve` with directories of its own, a registry on loopback, and a private Docker engine that is
+asked for the same in turns. The image is made by the bench: programs of this machine, and files whose content gzip
+makes about half as long."""
+    return section(results, TEMPLATES, "templates.py", "Templates", intro)
+
+
+# What is measured after `brig bench`, each a section of its own: name, name in its markers, section.
+PARTS = {"service": ("the service", service_section), "gate": ("the gate", gate_section),
+         "tools": ("tools", tools_section), "templates": ("templates", templates_section)}
+
+
+def marker(part, word):
+    return f"<!-- {PARTS[part][0]}: {word} -->"
+
+
+def part_section(part, results):
+    """The whole section, markers included."""
+    return f"{marker(part, 'begin')}\n{PARTS[part][1](results)}\n{marker(part, 'end')}\n"
+
+
+def old_part(old, part):
+    hit = re.search(re.escape(marker(part, "begin")) + r"\n.*?" + re.escape(marker(part, "end")) + r"\n", old, re.S)
     return hit.group(0) if hit else ""
 
 
 def old_parts(old):
-    return "".join(part + "\n"
-                   for part in (old_part(old, SERVICE_BEGIN, SERVICE_END), old_part(old, GATE_BEGIN, GATE_END),
-                                old_part(old, TOOLS_BEGIN, TOOLS_END)) if part)
+    return "".join(found + "\n" for found in (old_part(old, part) for part in PARTS) if found)
 
 
-def with_part(old, part, begin, end):
+def with_part(old, part, results):
     """The page with this section in place of the one it has, or before the last."""
-    before = old_part(old, begin, end)
+    before, text = old_part(old, part), part_section(part, results)
     if before:
-        return old.replace(before, part)
-    return old.replace("## What was missed and why\n", part + "\n## What was missed and why\n", 1)
-
-
-def with_service(old, results):
-    return with_part(old, service_section(results), SERVICE_BEGIN, SERVICE_END)
-
-
-def with_gate(old, results):
-    return with_part(old, gate_section(results), GATE_BEGIN, GATE_END)
-
-
-def with_tools(old, results):
-    return with_part(old, tools_section(results), TOOLS_BEGIN, TOOLS_END)
+        return old.replace(before, text)
+    return old.replace("## What was missed and why\n", text + "\n## What was missed and why\n", 1)
 
 
 def svg(results):

@@ -3,8 +3,8 @@
 """The driver behind `make bench`: runs `brig bench -o json` of a build and writes docs/BENCHMARKS.md and
 docs/benchmarks.svg.
 
-  catalog.py  the numbers and the peers      page.py  the page      chart.py  the chart      service.py, gate.py,
-  tools.py  measured after it
+  catalog.py  the numbers and the peers      page.py  the page      chart.py  the chart
+  service.py, gate.py, tools.py, templates.py  measured after it
 
 `brig bench` measures and knows the bounds; this only sees to a tidy run and to the words.  Peers are Debian's, so PATH
 is the system's. Nothing stays behind: the bench has its own session and temporary directory, which are ended and
@@ -33,6 +33,7 @@ import gate  # noqa: E402
 import keeper  # noqa: E402
 import page  # noqa: E402
 import service  # noqa: E402
+import templates  # noqa: E402
 import tools  # noqa: E402
 import tools_profile  # noqa: E402
 
@@ -182,17 +183,13 @@ def load_now():
 # ---- The documents --------------------------------------------------------------------------------------------------
 
 
-# What is measured after `brig bench`, each a section of its own.
-PARTS = (("service", page.with_service), ("gate", page.with_gate), ("tools", page.with_tools))
-
-
 def write(results, saved, out):
     out.mkdir(parents=True, exist_ok=True)
     target = out / "BENCHMARKS.md"
     old = read(target)
     text = page.page(results, old)
-    for name, put in PARTS:
-        text = put(text, saved[name]) if saved.get(name) else text
+    for name in page.PARTS:
+        text = page.with_part(text, name, saved[name]) if saved.get(name) else text
     target.write_text(text, encoding="utf-8")
     (out / "benchmarks.svg").write_text(page.svg(results), encoding="utf-8")
     for number in page.unexplained(results, page.written_by_hand(old)):
@@ -240,8 +237,8 @@ def collect(args):
     saved = {"machine": facts, "bench": bench, "trial": args.runs < ENOUGH_RUNS or bool(args.only)}
     if not args.only:
         saved["service"] = service.measure(args.build, args.runs)
-        saved["gate"] = gate.measure(args.build, args.runs, quick=args.runs < ENOUGH_RUNS)
-        saved["tools"] = tools.measure(args.build, args.runs, quick=args.runs < ENOUGH_RUNS)
+        for name, part in (("gate", gate), ("tools", tools), ("templates", templates)):
+            saved[name] = part.measure(args.build, args.runs, quick=args.runs < ENOUGH_RUNS)
     if args.save:
         args.save.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
     return saved
@@ -259,7 +256,7 @@ def main():
         return 130
     results = page.Results(saved["bench"], saved["machine"])
     report(results)
-    parts = [saved[name] for name, _ in PARTS if saved.get(name)]
+    parts = [saved[name] for name in page.PARTS if saved.get(name)]
     for part in parts:
         service.report(part)
     tools_profile.report(saved.get("tools", {}).get("profile", []))

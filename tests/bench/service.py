@@ -339,17 +339,20 @@ def idle(bench):
 GROUPS = {"commands": commands, "burst": burst, "healthz": healthz, "transfers": transfers, "idle": idle}
 
 
-def measure(build, runs=200, only=None):
+def run_groups(bench, groups, only):
     """{"results": [...], "skipped": [...], "load": ...} of all groups, or of those named."""
-    bench = Bench(build, runs)
     load = f"{os.getloadavg()[0]:.2f}"
     try:
-        for name, function in GROUPS.items():
+        for name, function in groups.items():
             if not only or name in only:
                 bench.attempt(name, function)
     finally:
         bench.close()
     return {"results": bench.rows, "skipped": bench.skipped, "load": load, "load_after": f"{os.getloadavg()[0]:.2f}"}
+
+
+def measure(build, runs=200, only=None, quick=False):
+    return run_groups(Bench(build, 20 if quick else runs), GROUPS, only)
 
 
 def report(results):
@@ -364,29 +367,37 @@ def report(results):
         print(f"{skip['name']}: not measured: {skip['reason']}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Measures the service and writes its section of docs/BENCHMARKS.md.")
+def part_main(part, groups, measure_part, more_report=None):
+    """The command of one part of the bench. part: as in page.PARTS."""
+    import page  # noqa: PLC0415
+    parser = argparse.ArgumentParser(description=f"Measures the part `{part}` and writes its section of "
+                                     "docs/BENCHMARKS.md.")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", metavar="DIR")
     parser.add_argument("--runs", type=int, default=200, metavar="N")
-    parser.add_argument("--only", metavar="GROUP,...", help=", ".join(GROUPS) + "; a trial")
+    parser.add_argument("--quick", action="store_true", help="a trial of a few seconds per group")
+    parser.add_argument("--only", metavar="GROUP,...", help=", ".join(groups) + "; a trial")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="write the section into DIR/BENCHMARKS.md")
-    parser.add_argument("--save", type=pathlib.Path, metavar="FILE", help="keep what was measured, for --load")
-    parser.add_argument("--load", type=pathlib.Path, metavar="FILE,...",
+    parser.add_argument("--markdown", action="store_true", help="print the section")
+    parser.add_argument("--save", type=pathlib.Path, metavar="FILE", help="keep what was measured (JSON), for --load")
+    parser.add_argument("--load", type=pathlib.Path, metavar="FILE",
                         help="measure nothing: write the section from a --save")
     args = parser.parse_args()
     if args.load:
         results = json.loads(args.load.read_text(encoding="utf-8"))
     else:
-        results = measure(args.build, args.runs, args.only.split(",") if args.only else None)
+        results = measure_part(args.build, args.runs, args.only.split(",") if args.only else None, args.quick)
     if args.save:
         args.save.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     report(results)
+    if more_report:
+        more_report(results)
+    if args.markdown:
+        print(page.part_section(part, results))
     if args.out:
-        import page  # noqa: PLC0415
         target = args.out / "BENCHMARKS.md"
-        target.write_text(page.with_service(target.read_text(encoding="utf-8"), results), encoding="utf-8")
+        target.write_text(page.with_part(target.read_text(encoding="utf-8"), part, results), encoding="utf-8")
     return 1 if results["skipped"] else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(part_main("service", GROUPS, measure))

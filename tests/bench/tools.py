@@ -12,7 +12,6 @@ is compared takes turns in one run. Rows have the form of those of service.py; `
 about when it is not the p50.
 """
 
-import argparse
 import concurrent.futures
 import gzip
 import json
@@ -445,48 +444,10 @@ GROUPS = {"warm": one_at_a_time, "sustained": sustained, "burst": burst, "node":
 
 
 def measure(build, runs=200, only=None, quick=False):
-    """{"results": [...], "skipped": [...], "load": ..., "profile": [...]} of all groups, or of those named."""
+    """As service.run_groups(), and "profile": [...]."""
     bench = Bench(build, 20 if quick else runs, quick)
-    load = f"{os.getloadavg()[0]:.2f}"
-    try:
-        for name, function in GROUPS.items():
-            if not only or name in only:
-                bench.attempt(name, function)
-    finally:
-        bench.close()
-    return {"results": bench.rows, "skipped": bench.skipped, "load": load, "load_after": f"{os.getloadavg()[0]:.2f}",
-            "profile": bench.profile}
-
-
-def main():
-    parser = argparse.ArgumentParser(
-        description="Measures runs of tools and writes their section of docs/BENCHMARKS.md.")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", metavar="DIR")
-    parser.add_argument("--runs", type=int, default=200, metavar="N")
-    parser.add_argument("--quick", action="store_true", help="a trial of a few seconds per group")
-    parser.add_argument("--only", metavar="GROUP,...", help=", ".join(GROUPS) + "; a trial")
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="write the section into DIR/BENCHMARKS.md")
-    parser.add_argument("--markdown", action="store_true", help="print the section")
-    parser.add_argument("--save", type=pathlib.Path, metavar="FILE", help="keep what was measured (JSON), for --load")
-    parser.add_argument("--load", type=pathlib.Path, metavar="FILE",
-                        help="measure nothing: write the section from a --save")
-    args = parser.parse_args()
-    if args.load:
-        results = json.loads(args.load.read_text(encoding="utf-8"))
-    else:
-        results = measure(args.build, args.runs, args.only.split(",") if args.only else None, args.quick)
-    if args.save:
-        args.save.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    service.report(results)
-    tools_profile.report(results["profile"])
-    import page  # noqa: PLC0415
-    if args.markdown:
-        print(page.tools_section(results))
-    if args.out:
-        target = args.out / "BENCHMARKS.md"
-        target.write_text(page.with_tools(target.read_text(encoding="utf-8"), results), encoding="utf-8")
-    return 1 if results["skipped"] else 0
+    return {**service.run_groups(bench, GROUPS, only), "profile": bench.profile}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(service.part_main("tools", GROUPS, measure, lambda results: tools_profile.report(results["profile"])))

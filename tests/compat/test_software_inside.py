@@ -106,6 +106,6 @@ class Rootless(AsRoot):
         subid = SubidUser()
         user = subid.__enter__()
         cls.addClassCleanup(subid.__exit__)
-        return Daemon(user=user.pw_uid)
+        return Daemon(user=user.pw_uid, group=user.pw_gid)
 
     test_a_package_of_npm = None  # It is the same there, and takes minutes.

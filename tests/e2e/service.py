@@ -57,9 +57,9 @@ def free_port():
 
 class Daemon:
     """`brig serve` until stop(). config: text of config.toml. user: a number, to run it as somebody without
-    privileges."""
+    privileges; group: that user's own group if it has another number (newuidmap looks at both)."""
 
-    def __init__(self, config="", env=None, user=None, preexec=None):
+    def __init__(self, config="", env=None, user=None, preexec=None, group=None):
         self.dir = tempfile.mkdtemp(prefix="brig-serve-")
         os.chmod(self.dir, 0o755)
         self.socket = os.path.join(self.dir, "run", "brig.sock")
@@ -78,7 +78,7 @@ class Daemon:
             self.database = pg_module.new_database(pg)
             self.env["BRIG_DATABASE_URL"] = self.database
         self.preexec = preexec  # in the child, before it is brig: another network namespace
-        self.user = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+        self.user = {} if user is None else {"user": user, "group": group or user, "extra_groups": []}
         if user is not None:
             self.env["HOME"] = self.dir
             for name in (self.dir, self.config):
