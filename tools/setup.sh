@@ -36,8 +36,11 @@ packages() {
         ;;
     # the kernel and busybox are only downloaded, by tests/vm/run.py
     vm) echo qemu-system-x86 uidmap e2fsprogs xfsprogs ;;
-    # what installs other people's packages: the clients of tests/compat, and requirement sets
-    compat) [ -x /usr/bin/npm ] || echo npm ;;
+    # what installs other people's packages (the clients of tests/compat, and requirement sets), and a Docker engine
+    compat)
+        echo docker.io mmdebstrap
+        [ -x /usr/bin/npm ] || echo npm
+        ;;
     lint) echo clang-format clang-tidy ;;
     # the peers that we measure ourselves against
     bench) echo bubblewrap firejail runc docker.io nginx-light wrk mitmproxy ;;

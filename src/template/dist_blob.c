@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "crypto/crypto.h"
 #include "template/distribution_priv.h"
+#include "template/spool.h"
 
 #define READ_BYTES (1u << 20)
 
@@ -266,7 +267,7 @@ int dist_work_blob(struct dist_fetch *fetch, struct brig_err *err)
     }
     if (file_name(fetch, ".part", name) < 0 || crypto_hash_create(&part.hash) < 0)
         return err_nomem(err);
-    part.fd = openat(fetch->dist->blobs_fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    part.fd = spool_file(fetch->dist->blobs_fd, name, O_RDWR | O_NONBLOCK);
     r = part.fd < 0 ? own_fault(&part, errno) : part_read(&part);
     if (r == 0)
         r = dist_servers_try(fetch, get_blob, &part, err);

@@ -46,7 +46,7 @@ static int open_file(struct library_job *job, void (*wrote)(void *ctx, size_t le
         return err_set(err, BRIG_E_HOST, EIO, "random name");
     base_close_fd(&job->fd);
     job->received = 0;
-    job->fd = openat(job->library->work_fd, job->upload, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    job->fd = spool_file(job->library->work_fd, job->upload, O_RDWR | O_EXCL);
     AUTO_FD int copy = job->fd < 0 ? -1 : fcntl(job->fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0)
         return err_host(err, "a file for the archive");

@@ -2,6 +2,9 @@
 /* spool.c: two buffers that change places: one is written by a thread, the other is filled (spool.h). */
 #include "template/spool.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -66,6 +69,15 @@ static void done(struct job *job)
     if (error == 0 && spool->filling.len > 0)
         start(spool);
     spool->wrote(spool->ctx, len, error);
+}
+
+int spool_file(int dir_fd, const char *name, int flags)
+{
+    AUTO_FD int fd = openat(dir_fd, name, flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+
+    if (fd >= 0 && fchmod(fd, 0644) < 0) /* whatever the umask is */
+        return -1;
+    return take_fd(&fd);
 }
 
 int spool_create(struct workers *workers, int fd, void (*wrote)(void *ctx, size_t len, int error), void *ctx,

@@ -10,6 +10,12 @@
 
 #define SPOOL_MAX (4u << 20) /* the bytes that may wait */
 
+/*
+ * Opens a file that a run of brig-layer may read (layer_run.h). Everybody may read it: in a plain user's service root
+ * inside has another id than the service. The directory that it lies in is only ours. Returns -1 with errno.
+ */
+int spool_file(int dir_fd, const char *name, int flags) MUST_CHECK;
+
 struct spool;
 /* wrote: so many bytes are in the file now; error is negative if they could not be written. Never from within. */
 int spool_create(struct workers *workers, int fd, void (*wrote)(void *ctx, size_t len, int error), void *ctx,

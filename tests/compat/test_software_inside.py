@@ -108,4 +108,8 @@ class Rootless(AsRoot):
         cls.addClassCleanup(subid.__exit__)
         return Daemon(user=user.pw_uid, group=user.pw_gid)
 
+    @classmethod
+    def tearDownClass(cls):
+        cls.d.close()
+
     test_a_package_of_npm = None  # It is the same there, and takes minutes.

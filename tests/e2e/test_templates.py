@@ -12,6 +12,7 @@ import tarfile
 import unittest
 
 from helpers import BRIG, wait_until
+from jailkit import SubidUser, needs_root
 from imagekit import Image, base_entries, base_layer, digest, entry, tar
 from service import Daemon, ServiceTest
 
@@ -336,3 +337,26 @@ class Restarts(TemplateTest):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+@needs_root
+class PlainUser(TemplateTest):
+    """The service of a plain user with subordinate ids: root inside has another id than the service."""
+
+    @classmethod
+    def setUpClass(cls):
+        subid = SubidUser()
+        user = subid.__enter__()
+        cls.addClassCleanup(subid.__exit__)
+        cls.d = Daemon(user=user.pw_uid, group=user.pw_gid)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.d.close()
+
+    def test_load_install_and_owners(self):
+        self.loaded(Image(base_layer(), TOP, config=CONFIG).oci(), "name=web:1")
+        box = self.sandbox(template="web:1", user="root", writable_root=True)
+        self.assertEqual(self.d.sh(box, "stat -c '%u %g' hello; touch /etc/x; rm hello; ls; id -u")["stdout"].split(),
+                         ["33", "44", "tool", "0"])
+        self.assertEqual(self.d.sh(box, "id -u; cat /etc/x", user="33")["stdout"], "33\n")
