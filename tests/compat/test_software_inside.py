@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Software is installed inside, by root of the sandbox and from the real package indexes: a minimal Debian as a
-template (mmdebstrap), and in sandboxes of it `apt-get install` of a compiler, numpy by pip, npm's packages; by a service
-of root, and by one of a plain user with subordinate ids."""
+template (mmdebstrap), and in sandboxes of it `apt-get install` of a compiler, numpy by pip, npm's packages; by a
+service of root, and by one of a plain user with subordinate ids."""
 
 import json
 import pathlib
