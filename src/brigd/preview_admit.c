@@ -273,7 +273,8 @@ static void admit(struct request *rq, const char *id, const char *port_text, str
     /* A token names its sandbox */
     struct sbox *sbox = entry->way.by_key ? request_find(rq, id) : sbox_by_id(rq->api->manager, id);
 
-    if (parse_u32(port_text, &entry->way.port) < 0 || entry->way.port == 0 || entry->way.port > UINT16_MAX || !sbox)
+    /* Each port has one spelling, so each preview has one host name. */
+    if (parse_u32(port_text, &entry->way.port) < 0 || port_text[0] == '0' || entry->way.port > UINT16_MAX || !sbox)
         return request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
     if (str_copy(entry->way.id, sizeof(entry->way.id), sbox_id(sbox)) < 0)
         return request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);

@@ -144,6 +144,9 @@ int check_mount_target(const char *what, const char *path, struct brig_err *err)
     if (strstr(path, "//") || strstr(path, "/./") || (len > 1 && path[len - 1] == '/') ||
         (len > 1 && strcmp(path + len - 2, "/.") == 0))
         return err_usage(err, "%s %s: must be written plainly, without empty or \".\" parts", what, path);
+    /* What brig itself runs in a sandbox that makes a layer lies there. */
+    if (is_in_top(path, ".brig"))
+        return err_usage(err, "%s %s: must not be in /.brig, which is brig's own", what, path);
     for (size_t i = 0; i < ARRAY_SIZE(taken); i++)
         if (strcmp(path, taken[i]) == 0)
             return err_usage(err, "%s %s: the sandbox's own %s cannot be replaced", what, path, taken[i]);

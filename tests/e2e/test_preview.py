@@ -5,11 +5,14 @@ both directions, slowly, and to each side's end."""
 import os
 import select
 import socket
+import ssl
+import tempfile
 import unittest
 
+from egresskit import make_certificate
 from helpers import wait_until
 from previewkit import PAGE_SERVER, WEBSOCKET_SERVER, serve
-from service import ServiceTest
+from service import Daemon, ServiceTest
 
 
 class Tunnels(ServiceTest):
@@ -294,9 +297,74 @@ class Hosts(ServiceTest):
                          "Report-To"):
                 self.assertIsNone(answer.headers[name], name)
 
+    def test_a_port_has_one_spelling(self):
+        for port in ("08080", "+8080", "8080.", "0x1f90", "73616"):
+            for answer in (self.get("/seen", f"{port}-{self.sid}.localhost:{self.d.port}", X_Brig_Token=self.token),
+                           self.get(f"/v1/sandboxes/{self.sid}/proxy/{port}/seen", X_Brig_Token=self.token)):
+                self.assertIn(answer.status, (400, 401, 404, 421), (port, answer))
+
     def test_all_of_a_previews_host_is_the_programs(self):
         self.assertEqual(self.get("/healthz", self.host, **self.cookie).body, b"the program is well")
         self.assertEqual(self.get("/healthz").body, b"ok\n")
+
+
+class Tls(unittest.TestCase):
+    """A domain of its own, over TLS, and sandboxes of two organisations."""
+
+    DOMAIN = "preview.example"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cert, key = make_certificate(cls.directory.name, cls.DOMAIN, f"*.{cls.DOMAIN}")
+        cls.context = ssl.create_default_context(cafile=cert)
+        cls.d = Daemon(f'[server]\ndomain = "{cls.DOMAIN}"\ntls_cert = "{cert}"\ntls_key = "{key}"\n')
+        cls.boxes = [cls.box(name) for name in ("one", "other")]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.d.close()
+        cls.directory.cleanup()
+
+    @classmethod
+    def box(cls, name):
+        """(id, key, token) of a sandbox that serves, of an organisation of its own."""
+        key = cls.d.key(role="user", org=cls.d.ask("POST", "/v1/orgs", {"name": name}).json["id"])
+        sid = cls.d.ask("POST", "/v1/sandboxes", {}, key=key).json["id"]
+        serve(cls.d, sid, PAGE_SERVER.replace("WHO", name), 8080)
+        return sid, key, cls.d.ask("POST", f"/v1/sandboxes/{sid}/ports/8080/token", {}, key=key).json["token"]
+
+    def get(self, host, path="/seen", **fields):
+        raw = socket.create_connection(("127.0.0.1", self.d.port))
+        with self.context.wrap_socket(raw, server_hostname=host) as sock:
+            lines = [f"GET {path} HTTP/1.1", f"Host: {host}:{self.d.port}", "Connection: close",
+                     *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
+            sock.sendall("\r\n".join([*lines, "", ""]).encode())
+            data = b""
+            while (piece := sock.recv(65536)):
+                data += piece
+        head, body = data.decode().split("\r\n\r\n", 1)
+        return int(head.split()[1]), [line for line in head.split("\r\n") if line.startswith("Set-Cookie")], body
+
+    def test_what_opens_a_preview_opens_no_other(self):
+        (one, key, token), (other, foreign, _) = self.boxes
+        host = f"8080-{one}.{self.DOMAIN}"
+        status, cookies, _ = self.get(host, f"/seen?brig_token={token}", Sec_Fetch_Mode="navigate",
+                                      Sec_Fetch_Site="none")
+        self.assertEqual(status, 302)
+        self.assertRegex(cookies[0], r"^Set-Cookie: __Host-brig_token=[^;]+; Path=/; Max-Age=\d+; HttpOnly; "
+                         "SameSite=Lax; Secure$")
+        cookie = cookies[0].split(": ")[1].split(";")[0]
+        status, _, body = self.get(host, Cookie=f"{cookie}; mine=1", X_API_Key=key)
+        self.assertEqual((status, "mine=1" in body, token in body, key in body), (200, True, False, False), body)
+        for where, fields, want in ((f"8080-{other}", {"Cookie": cookie}, 401),
+                                    (f"8080-{other}", {"X_Brig_Token": token}, 401),
+                                    (f"8081-{one}", {"Cookie": cookie}, 401),
+                                    (f"8081-{one}", {"X_Brig_Token": token}, 401),
+                                    (f"8080-{one}", {"X_API_Key": foreign}, 404),
+                                    (f"8080-{one}", {"Cookie": f"brig_token={token}"}, 401),  # anybody can set that one
+                                    (f"8080-{one}", {}, 401)):
+            self.assertEqual(self.get(f"{where}.{self.DOMAIN}", **fields)[0], want, (where, fields))
 
 
 if __name__ == "__main__":

@@ -173,11 +173,12 @@ static void inside_paths(void **state UNUSED)
 
 static void mount_targets(void **state UNUSED)
 {
-    static const char *const good[] = {"/data",  "/workspace", "/workspace/x", "/tmp", "/usr/local/x",
-                                       "/etc/x", "/home/user", "/a/.b",        "/a/b."};
-    static const char *const bad[] = {"/",       "/usr",  "/etc",   "/bin",    "/sbin", "/lib", "/lib64", "/lib32",
-                                      "/libx32", "/proc", "/dev/x", "//a",     "/a//",  "/a/",  "/a/./",  "/a/.",
-                                      "/a//b",   "/./a",  "/.",     "/a/../b", "a",     ""};
+    static const char *const good[] = {"/data",  "/workspace", "/workspace/x", "/tmp",  "/usr/local/x",
+                                       "/etc/x", "/home/user", "/a/.b",        "/a/b.", "/.brigs"};
+    static const char *const bad[] = {"/",      "/usr",    "/etc",    "/bin",  "/sbin",  "/lib",
+                                      "/lib64", "/lib32",  "/libx32", "/proc", "/dev/x", "//a",
+                                      "/a//",   "/a/",     "/a/./",   "/a/.",  "/a//b",  "/./a",
+                                      "/.",     "/a/../b", "a",       "",      "/.brig", "/.brig/layer"};
 
     for (size_t i = 0; i < ARRAY_SIZE(good); i++)
         if (check_mount_target("thing", good[i], NULL) != 0)
