@@ -57,6 +57,27 @@ void find_images(const struct doctor *d, struct brig_doctor_row *row)
     }
 }
 
+/* ---- disks that can be copied and kept ---------------------------------------------------------------- */
+
+void find_disks(const struct doctor *d, struct brig_doctor_row *row)
+{
+    bool xfs = access("/usr/sbin/mkfs.xfs", X_OK) == 0 || access("/sbin/mkfs.xfs", X_OK) == 0;
+
+    if (!d->host.privileged) {
+        row_off(row, "no snapshots, forks and volumes: only root attaches loop devices and maps ids");
+    } else if (!d->features[FEATURE_IMAGES].on) {
+        row_off(row, "no snapshots, forks and volumes: there are no image stores");
+        row_fix(row, "%s", d->features[FEATURE_IMAGES].fix);
+    } else if (!xfs) {
+        row_off(row,
+                "mkfs.xfs is not there: unless the file system of the state directory shares blocks, snapshots and "
+                "forks copy all of them");
+        row_fix(row, "apt-get install xfsprogs");
+    } else {
+        row_on(row, "snapshots and forks share blocks");
+    }
+}
+
 /* ---- directories ------------------------------------------------------------------------------------- */
 
 void find_dirs(const struct doctor *d, struct brig_doctor_row *row)

@@ -74,6 +74,7 @@ static const struct {
                              false,
                              {"bpf_jit_limit"},
                              "raise net.core.bpf_jit_limit (sysctl), or find who attaches so many filters to sockets"},
+    [FEATURE_DISKS] = {"disks", find_disks, false, {"disks:"}, ""},
 };
 
 /* Later ones first: a path in an error may hold the words of an earlier one. */

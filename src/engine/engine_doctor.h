@@ -37,6 +37,7 @@ enum doctor_feature {
     FEATURE_HELPERS,
     FEATURE_CORE_DUMPS,
     FEATURE_FILTER_ROOM,
+    FEATURE_DISKS,
     FEATURE_MAX
 };
 
@@ -106,6 +107,7 @@ void find_kernel(const struct doctor *d, struct brig_doctor_row *row);
 void find_pidfd(const struct doctor *d, struct brig_doctor_row *row);
 void find_seccomp(const struct doctor *d, struct brig_doctor_row *row);
 void find_filter_room(const struct doctor *d, struct brig_doctor_row *row);
+void find_disks(const struct doctor *d, struct brig_doctor_row *row);
 void doctor_filter_limit(uint64_t *ret_limit, uint64_t *ret_bytes); /* A limit of 0 means that it cannot be read. */
 void find_landlock(const struct doctor *d, struct brig_doctor_row *row);
 void find_overlayfs(const struct doctor *d, struct brig_doctor_row *row);

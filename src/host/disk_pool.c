@@ -176,3 +176,14 @@ int disks_grow(const struct disk_store *store, uint64_t bytes, struct brig_err *
         return err_host(err, "growth of the pool of disks");
     return 0;
 }
+
+void pool_remove(struct disk_store *store)
+{
+    int *fds[] = {&store->fd, &store->mount_fd, &store->loop_fd, &store->pool_fd};
+
+    if (store->kind != DISKS_POOL || unlinkat(store->dir_fd, POOL, 0) < 0)
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        base_close_fd(fds[i]);
+    store->kind = DISKS_CLOSED;
+}

@@ -129,6 +129,8 @@ int pool_open(const struct host *host, struct disk_store *store, struct brig_err
 bool pool_exists(const struct disk_store *store);
 /* Waits until nobody has the file open for writing (for_writing: nobody has it open at all). */
 int disk_wait_free(int fd, bool for_writing, struct brig_err *err) MUST_CHECK;
+/* Removes the pool, in which nothing lives, so that the host has its space again. */
+void pool_remove(struct disk_store *store);
 uint64_t pool_most(const struct disk_store *store, uint64_t now);
 
 #endif

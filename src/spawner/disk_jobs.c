@@ -34,6 +34,7 @@
 
 #define JOBS_MAX 1024u
 #define RUNNING_MAX 24u
+#define EMPTY_NS (5 * NS_PER_SEC)          /* before an empty pool is removed: the next order may be on its way */
 #define SNAP_PATIENCE_NS (60 * NS_PER_SEC) /* without a word of the process, while a sandbox stands still for it */
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
@@ -42,6 +43,7 @@ struct disk_job *disk_job_add(struct spawner *spawner, enum disk_task task, uint
                               struct brig_err *err)
 {
     struct disk_job **at = &spawner->disks.jobs;
+    loop_timer_clear(spawner->loop, &spawner->disks.on_empty);
     struct disk_job *job = spawner->disks.n_jobs < JOBS_MAX || number == 0 ? mem_zalloc(sizeof *job) : NULL;
 
     if (!job && spawner->disks.n_jobs >= JOBS_MAX)
@@ -59,7 +61,8 @@ struct disk_job *disk_job_add(struct spawner *spawner, enum disk_task task, uint
     return job;
 }
 
-static void job_free(struct disk_job *job)
+/* Takes it off the list, before anybody is told of its end and asks for something else. */
+static void job_take(struct disk_job *job)
 {
     struct disk_job **at = &job->spawner->disks.jobs;
 
@@ -70,7 +73,6 @@ static void job_free(struct disk_job *job)
     loop_remove(job->spawner->loop, &job->on_say);
     loop_timer_clear(job->spawner->loop, &job->on_late);
     base_close_fd(&job->sock);
-    mem_free(job);
 }
 
 static bool is_upkeep(const struct disk_job *job)
@@ -141,16 +143,25 @@ static void upkeep_done(struct disk_job *job, const struct brig_err *err)
     /* Whoever waits for room looks again, and is refused with what there is; without a place of disks all fail. */
     for (struct disk_job *other = spawner->disks.jobs, *next; other && job->task == TASK_BEGIN; other = next) {
         next = other->next;
-        if (other == job || other->running)
+        if (other->running)
             continue;
+        job_take(other);
         if (other->task == TASK_MEASURE)
             disks_answer(spawner, other->number, err);
         else if (other->task == TASK_RUN)
             build(other, NULL, err);
         else
             disk_answer(spawner, other->number, NULL, err);
-        job_free(other);
+        mem_free(other);
     }
+}
+
+static void on_empty(struct loop_timer *timer)
+{
+    struct spawner *spawner = timer->ctx;
+
+    if (!spawner->disks.entries && !spawner->disks.jobs)
+        pool_remove(&spawner->host.disks);
 }
 
 /* It has ended, well or not. */
@@ -159,6 +170,7 @@ static void job_done(struct disk_job *job, const struct disk_facts *facts, const
     struct spawner *spawner = job->spawner;
     struct disk_entry *entry;
 
+    job_take(job);
     if (job->running) {
         spawner->disks.n_running--;
         while (waitpid(job->pid, NULL, 0) < 0 && errno == EINTR)
@@ -185,7 +197,11 @@ static void job_done(struct disk_job *job, const struct disk_facts *facts, const
         build(job, facts, err);
     else
         disk_answer(spawner, job->number, job->task == TASK_REMOVE ? NULL : facts, err);
-    job_free(job);
+    mem_free(job);
+    if (!spawner->disks.entries && !spawner->disks.jobs && spawner->host.disks.kind == DISKS_POOL) {
+        spawner->disks.on_empty = (struct loop_timer){.fn = on_empty, .ctx = spawner};
+        (void)!loop_timer_set(spawner->loop, &spawner->disks.on_empty, clock_mono_ns() + EMPTY_NS, NULL);
+    }
     disks_go(spawner);
 }
 
@@ -348,7 +364,7 @@ static int check_still(const struct disk_job *job, struct brig_err *err)
 {
     const struct sandbox *box = job->task == TASK_SNAP ? sandbox_by_run(job->spawner, job->box) : NULL;
 
-    if (job->task == TASK_SNAP && (!box || box->verdict.cause != BRIG_CAUSE_MAX))
+    if (job->judged && job->task == TASK_SNAP && (!box || box->verdict.cause != BRIG_CAUSE_MAX))
         return err_set(err, BRIG_E_GONE, 0, "the sandbox has ended");
     if (job->task == TASK_RUN && job->cancelled)
         return err_set(err, BRIG_E_REFUSED, 0, "it was ended before it was there");
@@ -381,7 +397,7 @@ void disks_go(struct spawner *spawner)
     disks->going = true;
     for (bool again = true; again;) {
         again = false;
-        for (struct disk_job *job = disks->jobs; job && !again; job = job->next) {
+        for (struct disk_job *job = disks->jobs; job; job = job->next) {
             bool keep = disk_job_makes(job)[0] != '\0' || !job->judged || is_upkeep(job);
             if (job->running || disks->n_running >= RUNNING_MAX || (keep && disks->keeping))
                 continue;
@@ -395,6 +411,7 @@ void disks_go(struct spawner *spawner)
                 disks->keeping = true;
             again = true; /* the list may be another one now */
             try_start(job);
+            break;
         }
     }
     disks->going = false;
@@ -404,6 +421,8 @@ void disk_jobs_done(struct spawner *spawner)
 {
     struct disks *disks = &spawner->disks;
 
+    if (spawner->loop)
+        loop_timer_clear(spawner->loop, &disks->on_empty);
     while (disks->jobs) {
         struct disk_job *job = disks->jobs;
         if (job->running) {
@@ -412,7 +431,8 @@ void disk_jobs_done(struct spawner *spawner)
                 ;
         }
         run_spec_done(job->run);
-        job_free(job);
+        job_take(job);
+        mem_free(job);
     }
     while (disks->entries) {
         const char *name = disks->entries->facts.name;

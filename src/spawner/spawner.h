@@ -208,9 +208,10 @@ struct disks {
     struct disk_entry *entries; /* Those that there are, and those that are being made. */
     struct disk_job *jobs;      /* The oldest is first. */
     unsigned n_jobs, n_running;
-    uint64_t stamp; /* It counts measurements and copies, to tell which was first. */
-    bool keeping;   /* A process opens, measures or grows the place of disks. */
-    bool going;     /* disks_go() is at work. */
+    uint64_t stamp;             /* It counts measurements and copies, to tell which was first. */
+    bool keeping;               /* A process opens, measures or grows the place of disks. */
+    bool going;                 /* disks_go() is at work. */
+    struct loop_timer on_empty; /* Nothing lives in the pool any more. */
 };
 
 struct spawner {

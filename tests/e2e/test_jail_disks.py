@@ -297,5 +297,197 @@ class Volumes(DiskTest):
         self.end(host, "d")
 
 
+@unittest.skipUnless(IS_ROOT and image_stores(), "needs loop devices as root")
+class Room(DiskTest):
+    MAX = 1 << 30
+    LIMIT_SECONDS = 240
+
+    def forks(self, host, size):
+        """The keys of as many forks of one snapshot as there is room for, and the refusal of the next."""
+        self.box(host, "a", disk=size)
+        self.sh(host, "a", "head -c 20000000 /dev/urandom >/workspace/f; sha256sum </workspace/f >/workspace/sum")
+        self.order(host, "snap", name("snap", "s"), "a")
+        keys = ["a"]
+        while len(keys) < 40:
+            key = f"b{len(keys)}"
+            host.say("create", key, f"boxdisk={name('box', key)}", f"from={name('snap', 's')}")
+            line = host.until(f"hello {key} ", f"ended {key} ")[-1]
+            if line.startswith("ended"):
+                return keys, line
+            keys.append(key)
+        self.fail("there is always room")
+
+    def test_a_full_place_refuses_and_loses_nothing(self):
+        host = self.host()
+        keys, refusal = self.forks(host, 128 * MIB)
+        self.assertRegex(refusal, r"limit: disks: \d+ bytes are needed for all that they may hold, and \d+ can be had")
+        self.assertGreater(len(keys), 3)
+        disks, space = self.listed(host)
+        self.assertEqual(set(disks), {name("snap", "s")} | {name("box", key) for key in keys}, "nothing half made")
+        self.assertLessEqual(space["used"] + space["reserved"], space["size"])
+        for words in (("make", name("vol", "v"), str(256 * MIB), "1024"),
+                      ("copy", name("vol", "v"), name("snap", "s"))):
+            self.assertEqual(self.order(host, *words)[0], LIMIT)
+        for key in keys:  # each to the last block of its own
+            self.sh(host, key, "head -c 200000000 /dev/zero >/workspace/z; sync -d /workspace/z /workspace/f;"
+                    "sha256sum </workspace/f | cmp - /workspace/sum")
+        for key in keys:
+            self.sh(host, key, "sha256sum </workspace/f | cmp - /workspace/sum; dd if=/dev/urandom of=/workspace/f "
+                    "bs=1M count=19 conv=notrunc,fsync status=none")
+        for key in keys[1:]:
+            self.end(host, key)
+        wait_until("the room comes back", lambda: isinstance(
+            self.order(host, "make", name("vol", "v"), str(256 * MIB), "1024"), dict))
+        self.end(host, "a")
+
+    def test_a_snapshot_counts_what_becomes_shared(self):
+        host = self.host()
+        self.box(host, "a", disk=512 * MIB)
+        self.sh(host, "a", "head -c 480000000 /dev/zero >/workspace/f; sync -d /workspace/f")
+        code, text = self.order(host, "snap", name("snap", "s"), "a")
+        self.assertEqual((code, text.startswith("disks: ")), (LIMIT, True), text)
+        self.assertEqual(self.sh(host, "a", "echo on"), "on")
+        self.end(host, "a")
+
+
+@unittest.skipUnless(IS_ROOT and image_stores(), "needs loop devices as root")
+class Growth(DiskTest):
+    MAX = 4 << 30
+
+    def test_a_pool_grows_and_is_backed(self):
+        host = self.host()
+        for i in range(3):
+            self.assertIsInstance(self.order(host, "make", name("vol", str(i)), str(900 * MIB), "1024"), dict)
+        if self.listed(host)[1]["kind"] != "pool":
+            self.skipTest("the host's own file system shares blocks")
+        st = os.stat(f"{self.disks}/pool.xfs")
+        self.assertGreater(st.st_size, 2700 * MIB)
+        self.assertGreaterEqual(st.st_blocks * 512, st.st_size)
+        code, _ = self.order(host, "make", name("vol", "more"), str(2000 * MIB), "1024")
+        self.assertEqual(code, LIMIT)
+        self.assertEqual(len(self.listed(host)[0]), 3)
+        self.spawner.kill()
+        self.respawn()
+        self.assertEqual(len(self.listed(self.host())[0]), 3)
+
+
+@unittest.skipUnless(IS_ROOT and image_stores(), "needs loop devices as root")
+class Back(DiskTest):
+    def test_an_empty_pool_goes_and_comes_again(self):
+        host = self.host()
+        for _ in range(2):
+            self.box(host, "a")
+            if self.listed(host)[1]["kind"] != "pool":
+                self.skipTest("the host's own file system shares blocks")
+            self.assertTrue(os.path.exists(f"{self.disks}/pool.xfs"))
+            self.end(host, "a")
+            wait_until("the pool is gone", lambda: not os.path.exists(f"{self.disks}/pool.xfs"))
+            self.assertEqual(self.listed(host)[0], {})
+
+
+@unittest.skipUnless(IS_ROOT and image_stores(), "needs loop devices as root")
+class Faults(DiskTest):
+    def slow_snap(self, host):
+        """The process that copies the store of `a`, which has no disk and stands still for it."""
+        host.say("disk", "snap", name("snap", "s"), "a")
+        host.until("copied ")
+        return self.workers()
+
+    def workers(self):
+        return [pid for pid in self.w.processes("brig-disk") if pid != self.spawner.pid]
+
+    def test_a_sandbox_goes_on_when_the_copying_process_dies(self):
+        host = self.host()
+        self.create(host, "a", "disk=2147483648")
+        for pid in self.slow_snap(host):
+            os.kill(pid, signal.SIGKILL)
+        line = host.until("disk ")[-1]
+        self.assertRegex(line, "code=4 the process that works on disks has died")
+        self.assertEqual(self.sh(host, "a", "echo on"), "on")
+        self.assertEqual(self.listed(host)[0], {})
+        self.assertIsInstance(self.order(host, "snap", name("snap", "s"), "a"), dict)
+        self.end(host, "a")
+
+    def test_a_killed_spawner_leaves_nothing_by_half(self):
+        host = self.host()
+        self.create(host, "a", "disk=2147483648")
+        self.slow_snap(host)
+        self.spawner.kill()
+        wait_until("its processes are gone", lambda: not self.workers() and not self.inits())
+        self.respawn()
+        host = self.host()
+        self.assertEqual(self.listed(host)[0], {})
+        self.box(host, "b")
+        self.end(host, "b")
+
+    def test_an_end_while_its_disk_is_made(self):
+        host = self.host()
+        self.box(host, "a")
+        self.order(host, "snap", name("snap", "s"), "a")
+        for i in range(10):
+            host.say("create", f"b{i}", f"boxdisk={name('box', f'b{i}')}", f"from={name('snap', 's')}")
+            host.say("end", f"b{i}")
+            host.until(f"ended b{i} ")
+        wait_until("none of their disks is left",
+                   lambda: set(self.listed(host)[0]) == {name("snap", "s"), name("box", "a")})
+        self.end(host, "a")
+
+    def test_two_spawners_do_not_share_a_place(self):
+        host = self.host()
+        self.box(host, "a")
+        first, first_hosts, first_socket = self.spawner, self.hosts, self.socket
+        self.hosts = []
+        self.spawn()
+        second = self.host()
+        code, text = self.order(second, "make", name("vol", "v"), str(16 * MIB), "256")
+        self.assertEqual((code, text), (UNSUPPORTED, f"disks: {self.disks}: another spawner uses these disks"))
+        self.let_go()
+        self.spawner, self.hosts, self.socket = first, first_hosts, first_socket
+        self.assertEqual(self.sh(host, "a", "echo on"), "on")
+        self.end(host, "a")
+
+
+@unittest.skipUnless(IS_ROOT and image_stores(), "needs loop devices as root")
+class Hostile(DiskTest):
+    """A daemon that was taken over talks to the spawner itself."""
+
+    def answer(self, kind):
+        while True:
+            data = self.socket.recv(65536)
+            if struct.unpack_from("<H", data, 6)[0] == kind:
+                return data
+
+    def order_raw(self, op, disk, origin=b"", box=0, size=0, inodes=0):
+        self.socket.send(message(DISK, 77) + struct.pack("<IIQQQ32s32s", op, 0, box, size, inodes, disk, origin))
+        data = self.answer(DISK + 2)
+        code, _ = struct.unpack_from("<ii", data, 16)
+        return code, data[24:280].split(b"\0")[0].decode()
+
+    def test_names_without_an_end_and_other_forms(self):
+        for disk in (b"vol-" + b"a" * 28, b"../../etc/passwd", b"pool.xfs", b".lock", b"vol-/" + b"a" * 25, b""):
+            code, text = self.order_raw(0, disk, size=16 * MIB, inodes=256)
+            self.assertIn(code, (USAGE, 4), text)
+        self.assertEqual(self.order_raw(9, b"vol-" + b"a" * 26)[0], 4)
+        self.assertEqual(self.order_raw(1, b"snap-" + b"a" * 26, box=12345)[1], "the sandbox is not up")
+        self.assertEqual(os.listdir(self.disks).count("passwd"), 0)
+
+
+@unittest.skipUnless(IS_ROOT, "as root there is a plain user to be")
+class Plain(DiskTest):
+    """Without root there are no disks, and the reason is said."""
+
+    @classmethod
+    def make_world(cls):
+        return World(PLAIN_ID, PLAIN_ID)
+
+    def test_the_reason(self):
+        host = self.host()
+        reason = "disks: only root can have disks that are kept: a plain user can neither use loop devices nor map ids"
+        self.assertEqual(self.order(host, "make", name("vol", "v"), str(16 * MIB), "256"), (UNSUPPORTED, reason))
+        host.say("disks", "-")
+        self.assertEqual(host.until("disks ")[-1], f"disks code={UNSUPPORTED} {reason}")
+        self.assertIn(reason, self.refused(host, "a", f"boxdisk={name('box', 'a')}"))
+
+
 if __name__ == "__main__":
     unittest.main()
