@@ -9,13 +9,19 @@
  */
 #include "sandbox/disk/sbox_disks_priv.h"
 
+struct fork_job;
+struct fork_one {
+    struct fork_job *job;
+    char id[32]; /* "" unless it was made */
+};
+
 struct fork_job {
     struct disk_job job;
     struct caller as;
     char sandbox_id[32];
     struct sbox_spec *specs;
-    char (*ids)[32]; /* of those that were made */
-    unsigned count, made;
+    struct fork_one *ones; /* in the order of their names */
+    unsigned count;
     unsigned waiting; /* callbacks that are to come, and one for whoever asks for them */
     struct brig_err err;
     forked_fn *done;
@@ -29,7 +35,7 @@ static void free_fork(struct disk_job *base)
     for (unsigned i = 0; job->specs && i < job->count; i++)
         sbox_spec_done(&job->specs[i]);
     mem_free(job->specs);
-    mem_free(job->ids);
+    mem_free(job->ones);
 }
 
 /* ---- the end -------------------------------------------------------------------------------------------- */
@@ -44,8 +50,8 @@ static void answer(struct fork_job *job)
     void *ctx = job->ctx;
     size_t n = 0;
 
-    for (unsigned i = 0; !err.code && i < job->made; i++) {
-        forks[n] = sbox_by_id(manager, job->ids[i]);
+    for (unsigned i = 0; !err.code && i < job->count; i++) {
+        forks[n] = sbox_by_id(manager, job->ones[i].id);
         n += forks[n] != NULL;
     }
     manager->disks->forks += n;
@@ -74,8 +80,8 @@ static void on_undone(void *ctx, struct sbox *sbox UNUSED, const struct brig_err
 static void settle(struct fork_job *job)
 {
     job->waiting = 1;
-    for (unsigned i = 0; job->err.code && i < job->made; i++) {
-        struct sbox *sbox = sbox_by_id(job->job.manager, job->ids[i]);
+    for (unsigned i = 0; job->err.code && i < job->count; i++) {
+        struct sbox *sbox = job->ones[i].id[0] ? sbox_by_id(job->job.manager, job->ones[i].id) : NULL;
         job->waiting++;
         if (!sbox || sbox_end(sbox, &job->as, "fork-failed", on_undone, job, NULL) < 0)
             job->waiting--;
@@ -93,14 +99,13 @@ static void one_over(struct fork_job *job)
 
 static void on_created(void *ctx, struct sbox *sbox, const struct brig_err *err)
 {
-    struct fork_job *job = ctx;
+    struct fork_one *one = ctx;
+    struct fork_job *job = one->job;
 
     if (err && !job->err.code)
         job->err = *err;
-    if (!err) {
-        str_assign(job->ids[job->made], sbox->id);
-        job->made++;
-    }
+    if (!err)
+        str_assign(one->id, sbox->id);
     one_over(job);
 }
 
@@ -116,8 +121,10 @@ static void on_snapped(void *ctx, const struct disk_info *info, const struct bri
         struct brig_err why = {0};
         job->specs[i].limits.disk = info->size;
         job->specs[i].limits.inodes = info->inodes;
+        job->ones[i].job = job;
         job->waiting++;
-        if (manager_create_sandbox(manager, &job->as, &job->specs[i], NULL, NULL, on_created, job, &why) < 0) {
+        if (manager_create_sandbox(manager, &job->as, &job->specs[i], NULL, NULL, on_created, &job->ones[i], &why) <
+            0) {
             job->waiting--;
             job->err = why;
         }
@@ -194,8 +201,8 @@ int sbox_fork(struct sbox *sbox, const struct caller *caller, const struct disk_
     job->ctx = ctx;
     str_assign(job->sandbox_id, sbox->id);
     job->specs = mem_zalloc(want->count * sizeof *job->specs);
-    job->ids = mem_zalloc(want->count * sizeof *job->ids);
-    r = !job->specs || !job->ids ? err_nomem(err) : make_specs(job, sbox, want, err);
+    job->ones = mem_zalloc(want->count * sizeof *job->ones);
+    r = !job->specs || !job->ones ? err_nomem(err) : make_specs(job, sbox, want, err);
     r = r < 0 ? r : judge(job, err);
     const struct disk_order order = {.op = DISK_SNAP, .name = base->disk, .box = sbox->priv->box};
     r = r < 0 ? r : manager->provider->ops->disk(manager->provider, &order, NULL, on_snapped, job, err);
