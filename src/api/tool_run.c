@@ -199,8 +199,9 @@ bool running_read(struct running *running)
         !read_object(running, "limits", &ask->limits) || !read_object(running, "agent_state", &ask->agent_state) ||
         !read_network(running) || !read_timeout(running) || !read_reuse(running) || !read_agent(running) ||
         !read_text(running, "sandbox_id", &ask->sandbox_id) || !read_text(running, "provider", &ask->provider) ||
-        !read_text(running, "fallback", &ask->fallback) || !read_flag(running, "strict", &ask->strict) ||
-        !read_flag(running, "background", &ask->background) || !read_flag(running, "stream", &running->stream))
+        !read_text(running, "template", &ask->template_name) || !read_text(running, "fallback", &ask->fallback) ||
+        !read_flag(running, "strict", &ask->strict) || !read_flag(running, "background", &ask->background) ||
+        !read_flag(running, "stream", &running->stream))
         return false;
     if (!ask->args_json)
         ask->args_json = &no_args;
@@ -212,6 +213,8 @@ bool running_read(struct running *running)
         return bad(running, "fallback", "auto or none");
     if (ask->sandbox_id && ask->reuse != REUSE_NONE)
         return running_refuse(running, BRIG_E_USAGE, "sandbox_id and reuse: only one of the two"), false;
+    if (ask->template_name && (ask->sandbox_id || ask->reuse != REUSE_NONE))
+        return running_refuse(running, BRIG_E_USAGE, "template: not with sandbox_id or reuse"), false;
     return true;
 }
 

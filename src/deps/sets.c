@@ -179,6 +179,28 @@ static int64_t interpreter_time(const char *path)
     return stat(path, &st) == 0 ? (int64_t)st.st_ctim.tv_sec * (int64_t)NS_PER_SEC + st.st_ctim.tv_nsec : 0;
 }
 
+static bool asks_for(const struct sets *sets, const struct wish *wish)
+{
+    char name[sizeof sets->versions_for];
+
+    return str_format(name, sizeof name, "%s %s", wish->template_name, wish->template_id) >= 0 &&
+           str_eq(name, sets->versions_for);
+}
+
+/* Those who wait for the versions of this template: others may be luckier. */
+static void tell_askers(struct sets *sets, const struct brig_err *err)
+{
+    struct set_build *waiter;
+
+    do { /* a callback may take others off the list */
+        waiter = sets->waiting;
+        while (waiter && (waiter->entry || !asks_for(sets, &waiter->wish)))
+            waiter = waiter->next;
+        if (waiter)
+            tell(sets, waiter, NULL, err, NULL);
+    } while (waiter);
+}
+
 static void on_versions(void *ctx, const struct own_run_result *result)
 {
     struct sets *sets = ctx;
@@ -191,9 +213,18 @@ static void on_versions(void *ctx, const struct own_run_result *result)
         (void)err_set(&err, BRIG_E_UNSUPPORTED, 0, "dependency sets: the template has neither Python nor Node");
     sets->versions_known = err.code == BRIG_E_NONE;
     if (err.code)
-        sets_tell(sets, NULL, &err, NULL);
-    else
-        sets_turn(sets);
+        tell_askers(sets, &err);
+    sets_turn(sets);
+}
+
+/* In a template the installer is our user all the same, and not the image's. */
+void sets_put_template(struct json *json, const struct wish *wish)
+{
+    if (!wish->template_name[0])
+        return;
+    json_key_string(json, "template", wish->template_name);
+    json_key_string(json, "user", "user");
+    json_key_string(json, "workdir", "/workspace");
 }
 
 static int ask_versions(struct sets *sets, const struct set_build *waiter, struct brig_err *err)
@@ -204,8 +235,19 @@ static int ask_versions(struct sets *sets, const struct set_build *waiter, struc
         return 0;
     snprintf(python, sizeof python, "BRIG_PYTHON=%s", waiter->wish.python);
     char *env[] = {python};
+    AUTO_BUF struct buf spec = BUF_INIT(4096);
+    struct json json = JSON_INIT(&spec);
+    json_object(&json);
+    sets_put_template(&json, &waiter->wish);
+    json_key_string(&json, "network", "none");
+    json_key_u64(&json, "timeout", 60);
+    json_end(&json);
+    if (json_finish(&json) < 0 || str_format(sets->versions_for, sizeof sets->versions_for, "%s %s",
+                                             waiter->wish.template_name, waiter->wish.template_id) < 0)
+        return err_nomem(err);
     const struct sets_run_spec what = {.org = waiter->wish.org,
-                                       .spec = "{\"network\":\"none\",\"timeout\":60}",
+                                       .spec = spec.data,
+                                       .wish = &waiter->wish,
                                        .script = VERSIONS_SCRIPT,
                                        .env = {env, ARRAY_SIZE(env)},
                                        .timeout_ms = 30000};
@@ -250,7 +292,8 @@ static int step(struct sets *sets, struct set_build *waiter)
     struct brig_err err = {0};
     int r = 0;
 
-    if (!sets->versions_known || interpreter_time(waiter->wish.python) != sets->versions_of) {
+    if (!sets->versions_known || !asks_for(sets, &waiter->wish) ||
+        interpreter_time(waiter->wish.python) != sets->versions_of) {
         sets->versions_known = false;
         r = ask_versions(sets, waiter, &err);
     } else {

@@ -43,8 +43,10 @@ struct set_want {
     size_t n_config_pip;
     const char *const *npm;
     size_t n_npm;
-    const char *venv_name;        /* "venv" */
-    const char *python;           /* The interpreter inside: "/usr/bin/python3". */
+    const char *venv_name; /* "venv" */
+    const char *python;    /* The interpreter inside: "/usr/bin/python3"; in a template "python3" of its PATH. */
+    /* The template that it is for ("" or NULL: host), and what the name means now ("": it cannot change). */
+    const char *template_name, *template_id;
     const char *requirements_txt; /* The text of the directory's file, or NULL. */
 };
 /* A built dependency set, held until set_release(). */

@@ -334,6 +334,7 @@ static int put_spec(const struct build *b, struct buf *out)
     if (str_format(root, sizeof root, "%s/%s/root", b->sets->cache_path, b->tmp) < 0)
         return -ENAMETOOLONG;
     json_object(&json);
+    sets_put_template(&json, &b->wish);
     json_key_string(&json, "network", is_offline(b) ? "none" : "packages");
     json_key_u64(&json, "timeout", SET_TIMEOUT_MS / 1000 + 30);
     json_key_object(&json, "limits");
@@ -390,6 +391,7 @@ static int launch(struct build *b, struct brig_err *err)
         r = put_env(b, &env);
     const struct sets_run_spec what = {.org = b->wish.org,
                                        .spec = spec.data,
+                                       .wish = &b->wish,
                                        .script = INSTALL_SCRIPT,
                                        .args = b->wish.npm,
                                        .env = env,

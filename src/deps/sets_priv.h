@@ -41,8 +41,9 @@ void words_done(struct words *words);
 /* What is asked for, checked and copied. */
 struct wish {
     char org[64], venv[64], python[256];
-    struct words pip, npm; /* Sorted. pip also has the lines of requirements.txt. */
-    struct words said;     /* pip as it was given, for messages. */
+    char template_name[128], template_id[TEMPLATE_LAYER_NAME]; /* "": host */
+    struct words pip, npm;                                     /* Sorted. pip also has the lines of requirements.txt. */
+    struct words said;                                         /* pip as it was given, for messages. */
     size_t n_config;
     bool pinned; /* Every one has a version and a hash, and there is no npm. */
 };
@@ -97,8 +98,9 @@ int tree_write(int dir_fd, const char *name, const char *text, size_t len) MUST_
 struct sets;
 struct sets_run_spec {
     const char *org;
-    const char *spec;   /* JSON of the sandbox */
-    const char *script; /* For /bin/sh, on stdin: a literal. */
+    const char *spec;        /* JSON of the sandbox */
+    const struct wish *wish; /* Its template must be what it was. */
+    const char *script;      /* For /bin/sh, on stdin: a literal. */
     struct words args, env;
     uint64_t timeout_ms;
 };
@@ -142,7 +144,8 @@ struct sets {
     struct set_index index;
     struct versions versions;
     bool versions_known;
-    int64_t versions_of; /* The ctime of their interpreter, in ns. */
+    char versions_for[128 + TEMPLATE_LAYER_NAME]; /* name and id of their template */
+    int64_t versions_of;                          /* The ctime of their interpreter, in ns. */
     struct own_run *asking;
     struct entry *entries;
     struct set_build *waiting, *last_waiting;
@@ -166,6 +169,7 @@ int entry_fill(struct sets *sets, struct entry *entry, const char *name, const c
 /* Answers everybody who waited for the versions, or for an entry's build. text is for set_build_error(). */
 void sets_tell(struct sets *sets, struct entry *entry, const struct brig_err *err, const char *text);
 
+void sets_put_template(struct json *json, const struct wish *wish); /* members of the spec of a sandbox */
 int build_start(struct sets *sets, struct entry *entry, struct set_build *first,
                 struct brig_err *err) MUST_CHECK; /* On success it owns the wish of first. */
 void build_forget(struct build *build);           /* Called at the end of everything. */

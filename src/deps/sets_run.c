@@ -4,7 +4,20 @@
  */
 #include <string.h>
 
+#include "base/err.h"
+#include "base/str.h"
 #include "deps/sets_priv.h"
+
+/* A name may have moved since it was looked up. */
+static bool template_stands(const struct sets *sets, const struct wish *wish)
+{
+    const struct templates *templates = manager_templates(sets->options.manager);
+    const struct object *object = templates ? templates_find(templates, wish->org, wish->template_name) : NULL;
+    const struct template_info *info = object ? template_of(object) : NULL;
+
+    return !wish->template_id[0] ||
+           (info && info->n_layers > 0 && str_eq(info->layers[info->n_layers - 1], wish->template_id));
+}
 
 int sets_run(struct sets *sets, const struct sets_run_spec *spec,
              void (*done)(void *ctx, const struct own_run_result *result), void *ctx, struct own_run **ret,
@@ -23,6 +36,8 @@ int sets_run(struct sets *sets, const struct sets_run_spec *spec,
     const struct own_run_events events = {.done = done, .ctx = ctx};
     struct own_run *run = NULL;
 
+    if (!template_stands(sets, spec->wish))
+        return err_set(err, BRIG_E_BUSY, 0, "template %s: has been replaced meanwhile", spec->wish->template_name);
     for (size_t i = 0; i < spec->args.n && i < REQUIREMENTS_MAX; i++)
         argv[3 + i] = spec->args.items[i];
     for (size_t i = 0; i < spec->env.n && i < ARRAY_SIZE(env) - 1; i++)

@@ -110,7 +110,11 @@ int wish_init(struct wish *wish, const struct set_want *want, bool allow_urls, s
     *wish = (struct wish){.pinned = true, .n_config = 0};
     if (!is_plain(venv) || str_copy(wish->venv, sizeof wish->venv, venv) < 0)
         return err_usage(err, "venv_name %.64s: must be the plain name of a directory", venv);
-    if (python[0] != '/' || str_copy(wish->python, sizeof wish->python, python) < 0)
+    if (str_copy(wish->template_name, sizeof wish->template_name, want->template_name ? want->template_name : "") < 0 ||
+        str_copy(wish->template_id, sizeof wish->template_id, want->template_id ? want->template_id : "") < 0)
+        return err_usage(err, "template %.64s: too long", want->template_name);
+    if ((python[0] != '/' && !(wish->template_name[0] && is_plain(python))) ||
+        str_copy(wish->python, sizeof wish->python, python) < 0)
         return err_usage(err, "interpreter %.64s: must be an absolute path", python);
     if (str_copy(wish->org, sizeof wish->org, want->org_id) < 0)
         return err_usage(err, "organisation: too long");
@@ -197,7 +201,8 @@ static int add_words(struct crypto_hash *hash, const struct words *words)
 int wish_key(const struct wish *wish, const struct versions *versions, const struct set_index *index,
              const struct config *config, char key[SHA256_HEX])
 {
-    bool shared = config->tools_share_sets && wish->pinned, pip = wish->pip.n > 0, npm = wish->npm.n > 0;
+    bool shared = config->tools_share_sets && wish->pinned && !wish->template_name[0], pip = wish->pip.n > 0,
+         npm = wish->npm.n > 0;
     const char *const parts[] = {"brig requirement set 1",
                                  shared ? "*" : "org",
                                  shared ? "" : wish->org,
@@ -217,6 +222,8 @@ int wish_key(const struct wish *wish, const struct versions *versions, const str
 
     for (size_t i = 0; r == 0 && i < ARRAY_SIZE(parts); i++)
         r = add(hash, parts[i]);
+    if (r == 0 && wish->template_name[0] && (r = add(hash, wish->template_name)) == 0)
+        r = add(hash, wish->template_id);
     if (r == 0)
         r = add_words(hash, &wish->pip);
     if (r == 0)

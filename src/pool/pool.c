@@ -166,7 +166,7 @@ int group_make(struct group *group, struct brig_err *err)
 {
     struct brig_bind binds[2];
     bool forked = !group->want.strict && group->want.language == TOOL_PYTHON && loop_now_ns() >= group->exec_until_ns;
-    struct child_spec spec = {.argv = runtime_argv(group->want.language),
+    struct child_spec spec = {.argv = runtime_argv(group->want.language, group->want.template_name != NULL),
                               .zygote = forked ? group->zygote : NULL,
                               .template_name = group->want.template_name,
                               .network = group->want.network,
@@ -231,7 +231,7 @@ void group_free(struct group *group)
 /* JavaScript and TypeScript are one interpreter. */
 static enum tool_language runtime_of(enum tool_language language)
 {
-    return language == TOOL_TYPESCRIPT && runtime_argv(TOOL_TYPESCRIPT) == runtime_argv(TOOL_JAVASCRIPT)
+    return language == TOOL_TYPESCRIPT && runtime_argv(TOOL_TYPESCRIPT, false) == runtime_argv(TOOL_JAVASCRIPT, false)
                ? TOOL_JAVASCRIPT
                : language;
 }
@@ -240,15 +240,16 @@ static int key_of(const struct pool *pool, const struct pool_want *want, char *o
 {
     const struct brig_limits *l = &want->limits;
 
-    return str_format(
-        out, size,
-        "%s\n%s\n%s\n%s %s %p\n%d%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64
-        " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s",
-        want->org_id, want->template_name ? want->template_name : "", tool_language_name(runtime_of(want->language)),
-        want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
-        pool->sets ? (const void *)want->set : NULL, want->strict, want->network, want->trust, want->persist,
-        want->shape, l->cpu_time, l->disk, l->inodes, l->open_files, l->file_size, l->io_read_bps, l->io_write_bps,
-        l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections, want->workspace ? want->workspace : "");
+    return str_format(out, size,
+                      "%s\n%s %s\n%s\n%s %s %p\n%d%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64
+                      " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s",
+                      want->org_id, want->template_name ? want->template_name : "",
+                      want->template_id ? want->template_id : "", tool_language_name(runtime_of(want->language)),
+                      want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
+                      pool->sets ? (const void *)want->set : NULL, want->strict, want->network, want->trust,
+                      want->persist, want->shape, l->cpu_time, l->disk, l->inodes, l->open_files, l->file_size,
+                      l->io_read_bps, l->io_write_bps, l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections,
+                      want->workspace ? want->workspace : "");
 }
 
 /* One block: the key, then what the want points to. */
@@ -259,7 +260,8 @@ static int copy_want(struct group *group, const struct pool_want *want, const ch
                                  want->template_name,
                                  want->workspace,
                                  want->set ? want->set->key : NULL,
-                                 want->set ? want->set->host_path : NULL};
+                                 want->set ? want->set->host_path : NULL,
+                                 want->template_id};
     const char *copies[ARRAY_SIZE(texts)] = {0};
     size_t size = 0;
 
@@ -279,6 +281,7 @@ static int copy_want(struct group *group, const struct pool_want *want, const ch
     group->want.org_id = copies[1];
     group->want.template_name = copies[2];
     group->want.workspace = copies[3];
+    group->want.template_id = copies[6];
     group->want.language = runtime_of(want->language);
     group->set = (struct set){.key = copies[4], .host_path = copies[5]};
     group->want.set = want->set ? &group->set : NULL;

@@ -31,6 +31,7 @@ void pool_configure(struct pool *pool, const struct config *config);
 
 struct pool_want {
     const char *org_id, *template_name; /* template_name is NULL for host. */
+    const char *template_id;            /* What the name means now: another one is another pool; or NULL. */
     enum tool_language language;
     const struct set *set; /* or NULL */
     bool strict, network, trust;
@@ -60,7 +61,10 @@ void pool_retire(struct pool *pool, const char *org);
 void pool_json(const struct pool *pool, const char *org /* NULL: all */, struct json *json); /* keys, parked, making,
                                                                                                 target, claims, misses,
                                                                                                 bytes */
-/* Returns the argv of the interpreter with our runtime, as it is found inside the template: /usr/bin/python3 ... */
-const char *const *runtime_argv(enum tool_language language);
+/*
+ * Returns the argv of the interpreter with our runtime. On host it is /usr/bin/python3 and the like; in a template it
+ * is the one that the PATH of the image finds.
+ */
+const char *const *runtime_argv(enum tool_language language, bool template);
 
 #endif

@@ -52,6 +52,7 @@ struct tool {
     size_t n_pip, n_npm;
     uint64_t return_limit;
     const char *provider;                                /* metadata_.sandbox; NULL: no wish */
+    const char *template_name;                           /* metadata_.template; NULL: host */
     const struct json_value *network, *secrets, *limits; /* members of `brig`, as in a sandbox's spec; NULL */
     struct rule *rules;
     size_t n_rules;
@@ -60,6 +61,8 @@ struct tool {
     const struct json_value *command;   /* TOOL_COMMAND: argv; arguments come as JSON on stdin */
     struct tool_hand registrant, guard; /* of a row */
 };
+
+#define TOOL_TEMPLATE_MAX 127u
 
 /* Its objects are found by objects_find(), or by the tool's name with objects_by_key(). */
 int registry_create(struct store *store, struct objects **ret, struct brig_err *err) MUST_CHECK;

@@ -301,6 +301,8 @@ static int parse_metadata(const struct json_value *json, struct tool *tool, stru
 
     if (r == 0 && metadata)
         r = get_text(metadata, "sandbox", PROVIDER_MAX, &tool->provider, err);
+    if (r == 0 && metadata)
+        r = get_text(metadata, "template", TOOL_TEMPLATE_MAX, &tool->template_name, err);
     if (r < 0 || !tool->provider)
         return r;
     const char *name = tool->provider;

@@ -149,7 +149,8 @@ static int check_overrides(const struct run *run, struct brig_err *err)
     } members[] = {{"env_vars", ask->env_vars && ask->env_vars->count > 0},
                    {"network", ask->network},
                    {"secrets", ask->secrets},
-                   {"provider", ask->provider}};
+                   {"provider", ask->provider},
+                   {"template", ask->template_name}};
 
     const bool given = (run->of_row && tool_exposes(ask->tool)) || has_credentials(run);
     if (!given || caller_is_admin(&run->caller))

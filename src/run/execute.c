@@ -179,6 +179,17 @@ static int take_tool(struct run *run, const struct run_ask *ask)
     return r < 0 ? r : copy_requirements(run, &tool->npm, tool->n_npm);
 }
 
+/* The call's, else the tool's, unless the run goes to a sandbox that has its own. */
+static int take_template(struct run *run, const struct run_ask *ask)
+{
+    bool live = ask->sandbox_id || ask->reuse != REUSE_NONE;
+    const char *name = ask->template_name                               ? ask->template_name
+                       : !live && ask->tool && ask->tool->template_name ? ask->tool->template_name
+                                                                        : "";
+
+    return str_copy(run->template_name, sizeof run->template_name, str_eq(name, "host") ? "" : name);
+}
+
 static int take_ask(struct run *run, const struct run_ask *ask)
 {
     run->ask = ask;
@@ -189,6 +200,8 @@ static int take_ask(struct run *run, const struct run_ask *ask)
     run->background = ask->background;
     run->reuse = (int)ask->reuse;
     int r = str_copy(run->sandbox_id, sizeof run->sandbox_id, ask->sandbox_id ? ask->sandbox_id : "");
+    if (r == 0)
+        r = take_template(run, ask);
     if (r < 0)
         return r;
     run->args = ask->args ? ask->args : "{}";

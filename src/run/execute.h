@@ -79,6 +79,7 @@ struct run_ask {
     const char *sandbox_id; /* Run in this live sandbox; or NULL. */
     enum { REUSE_NONE, REUSE_AGENT, REUSE_FINGERPRINT } reuse;
     const char *provider, *fallback; /* From the call, or NULL. */
+    const char *template_name;       /* From the call, or NULL: the tool's, or host. */
     bool strict, background, no_schema_check;
     const struct json_value *files, *collect; /* POST /v1/run */
     const struct json_value *agent_state;     /* Given with the call (native runs without a stored agent); or NULL. */

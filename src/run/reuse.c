@@ -55,7 +55,7 @@ static int use(struct run *run, struct sbox *sbox, struct brig_err *err)
 
     if (r < 0)
         return r;
-    if (!runtime_argv(run->tool.language))
+    if (!runtime_argv(run->tool.language, false))
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "%s: there is no runtime for it",
                        tool_language_name(run->tool.language));
     if (run->needs < STANDING_ADMIN && sbox_is_gifted(sbox))
@@ -132,6 +132,11 @@ static int put_spec(const struct run *run, const struct reuse_wait *wait, struct
         if (run->agent_id[0])
             json_key_string(&json, "agent_id", run->agent_id);
         json_end(&json);
+    }
+    if (run->template_name[0]) {
+        json_key_string(&json, "template", run->template_name);
+        json_key_string(&json, "user", "user");
+        json_key_string(&json, "workdir", "/workspace");
     }
     json_key(&json, "network");
     if (run->network)

@@ -100,6 +100,8 @@ struct run {
     struct brig_limits limits;
     uint64_t timeout_ms;
     char agent_id[128], sandbox_id[64], wish[CONFIG_TYPE_MAX], org_wish[CONFIG_TYPE_MAX];
+    /* What its interpreter and packages come from: "" for host. The id is the topmost layer, "" for a directory. */
+    char template_name[TOOL_TEMPLATE_MAX + 1], template_id[TEMPLATE_LAYER_NAME];
     const char *project;
     uint64_t agent_version;         /* 0 if there is no stored agent. */
     const struct json_value *state; /* of the agent; or NULL */

@@ -119,6 +119,34 @@ static int check_memory(const struct run *run, struct brig_err *err)
     return err_set(err, BRIG_E_LIMIT, 0, "the organisation's runs keep %zu MiB of requests in memory", own >> 20);
 }
 
+/*
+ * What the template's name means is looked up once, here. The value of a secret is not given to an image that user keys
+ * could put in its place.
+ */
+static int check_template(struct run *run, struct brig_err *err)
+{
+    const struct executor_options *o = &run->executor->o;
+    const struct templates *templates = manager_templates(o->manager);
+    const char *name = run->template_name;
+
+    if (!name[0])
+        return 0;
+    int r = sbox_template_check(name, o->config, templates, &run->caller, err);
+    const struct object *object = r == 0 && templates ? templates_find(templates, run->caller.org_id, name) : NULL;
+    if (r < 0 || !object)
+        return r;
+    const struct template_info *info = template_of(object);
+    if ((run->exposes || run->tool.needs_credentials) && !info->shared && o->config->templates_allow[0])
+        return err_set(err, BRIG_E_FORBIDDEN, 0,
+                       "template %s: others than administrators may replace it ([templates] allow), so it is not given "
+                       "the value of a secret",
+                       name);
+    return str_copy(run->template_id, sizeof run->template_id,
+                    info->n_layers > 0 ? info->layers[info->n_layers - 1] : "") < 0
+               ? err_usage(err, "template %s: the name of its layer is too long", name)
+               : 0;
+}
+
 int step_check(struct run *run, struct brig_err *err)
 {
     const uint64_t max = run->executor->o.config->tools_max_runs;
@@ -132,6 +160,8 @@ int step_check(struct run *run, struct brig_err *err)
         r = check_network(run, err);
     if (r == 0)
         r = check_limits(run, err);
+    if (r == 0)
+        r = check_template(run, err);
     if (r == 0)
         r = environment_begin(run, err);
     if (r < 0)

@@ -221,7 +221,9 @@ int step_deps(struct run *run, struct brig_err *err)
                                   .npm = wants.npm,
                                   .n_npm = wants.n_npm,
                                   .venv_name = config_set_venv(config, o->config),
-                                  .python = "/usr/bin/python3",
+                                  .python = run->template_name[0] ? "python3" : "/usr/bin/python3",
+                                  .template_name = run->template_name,
+                                  .template_id = run->template_id,
                                   .requirements_txt = text.len ? text.data : NULL};
     r = sets_get(o->sets, &run->caller, &want, false, on_set, run, &run->build, err);
     if (r < 0 && err->code == BRIG_E_INVALID) {

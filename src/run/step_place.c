@@ -45,7 +45,7 @@ void place_order(struct run *run)
     wish(run, "local");
     run->no_fallback = (ask->fallback ? str_eq(ask->fallback, "none") : run->tool.no_fallback) ||
                        (!ask->fallback && str_eq(executor->o.config->tools_fallback, "none"));
-    if (run->sandbox_id[0]) { /* a live sandbox is where it is */
+    if (run->sandbox_id[0] || run->template_name[0]) { /* a live sandbox is where it is, and so are templates */
         run->order[0] = "local";
         run->n_order = 1;
     }
@@ -118,6 +118,8 @@ static int place_stream(struct run *run, struct brig_err *err)
 {
     struct pool *pool = run->executor->o.pool;
     struct pool_want want = {.org_id = run->caller.org_id,
+                             .template_name = run->template_name[0] ? run->template_name : NULL,
+                             .template_id = run->template_id,
                              .language = run->tool.language,
                              .set = run->set,
                              .strict = run->strict,

@@ -137,7 +137,7 @@ static void fill_claim(struct run *run, struct child_claim *ret, struct buf *req
 /* The sandbox has its own network, and its limits. */
 static int send_live(struct run *run, struct sbox *sbox, struct child_claim *claim, struct brig_err *err)
 {
-    struct child_spec spec = {.argv = runtime_argv(run->tool.language)};
+    struct child_spec spec = {.argv = runtime_argv(run->tool.language, run->template_name[0] != '\0')};
 
     str_assign(spec.org_id, run->caller.org_id);
     claim->network = NULL;

@@ -13,7 +13,7 @@
 
 #define COMMON_MEMBERS                                                                                 \
     "env_vars timeout limits network secrets agent_id agent_state sandbox_id reuse provider fallback " \
-    "strict background stream"
+    "template strict background stream"
 
 /* ---- a registered tool ----------------------------------------------------------------------------------- */
 
