@@ -27,31 +27,6 @@ static bool has_dotdot(const char *path, size_t len)
     return false;
 }
 
-/* Both alphabets, padding optional; strict otherwise. Returns the length or -EINVAL. */
-static int decode_base64(const char *text, size_t len, char *out, size_t size)
-{
-    uint32_t bits = 0;
-    unsigned have = 0;
-    size_t n = 0;
-
-    while (len > 0 && text[len - 1] == '=')
-        len--;
-    for (size_t i = 0; i < len; i++) {
-        int value = base64_value_any(text[i]);
-        if (value < 0)
-            return -EINVAL;
-        bits = bits << 6 | (uint32_t)value;
-        have += 6;
-        if (have >= 8) {
-            have -= 8;
-            if (n == size)
-                return -EINVAL;
-            out[n++] = (char)(bits >> have & 0xff);
-        }
-    }
-    return len % 4 == 1 || (bits & ((1u << have) - 1)) != 0 ? -EINVAL : (int)n;
-}
-
 static bool refuse_path(struct request *rq, const char *rule)
 {
     api_denied(rq->api, &rq->caller, sbox_id(rq->sbox), rule);
@@ -65,7 +40,9 @@ static bool take_path(struct request *rq, const char *text, size_t len, const ch
     if (encoding && !str_eq(encoding, "base64") && !str_eq(encoding, "utf-8"))
         return request_refuse(rq, BRIG_E_USAGE, "path_encoding: must be utf-8 or base64"), false;
     if (encoding && str_eq(encoding, "base64")) {
-        int n = decode_base64(text, len, out, SVC_PATH_MAX);
+        while (len > 0 && text[len - 1] == '=') /* both alphabets, padding optional; strict otherwise */
+            len--;
+        ssize_t n = base64_decode(text, len, NULL, out, SVC_PATH_MAX);
         if (n < 0)
             return refuse_path(rq, "is not base64 of at most 4096 bytes");
         len = (size_t)n;

@@ -9,7 +9,6 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "base/parse.h"
 #include "base/str.h"
 #include "egress/egress_priv.h"
 
@@ -145,21 +144,6 @@ bool judge_again(const struct conn *conn, struct policy_answer *ret)
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
 
-static int port_parse(const char *text, size_t len, uint16_t *ret)
-{
-    char digits[6];
-    uint32_t value;
-
-    if (len == 0 || len >= sizeof digits)
-        return -EINVAL;
-    memcpy(digits, text, len);
-    digits[len] = '\0';
-    if (parse_u32(digits, &value) < 0 || value == 0 || value > UINT16_MAX)
-        return -EINVAL;
-    *ret = (uint16_t)value;
-    return 0;
-}
-
 int authority_parse(const char *text, size_t len, struct authority *ret)
 {
     char host[GATE_ADDR_TEXT];
@@ -191,7 +175,7 @@ int authority_parse(const char *text, size_t len, struct authority *ret)
     }
     if (stop == end)
         return 0;
-    return *stop == ':' ? port_parse(stop + 1, (size_t)(end - stop) - 1, &ret->port) : -EINVAL;
+    return *stop == ':' ? policy_port(stop + 1, (size_t)(end - stop) - 1, &ret->port) : -EINVAL;
 }
 
 /* Does this authority (of Host, or of an absolute target) mean where the connection goes? */

@@ -64,6 +64,7 @@ int policy_compile_onto(const struct policy *base, const struct json_value *json
  * IDNA. Returns a negative errno if it is no name, or an address.
  */
 int policy_name(const char *text, char out[DNS_NAME_MAX]) MUST_CHECK;
+int policy_port(const char *text, size_t len, uint16_t *ret) MUST_CHECK; /* 1 to 65535, in digits; or -EINVAL */
 struct policy *policy_ref(struct policy *policy);
 void policy_unref(struct policy *policy); /* policy may be NULL. */
 /* Writes the canonical JSON: names are normalised and defaults are written out. Compiling it gives the same policy. */

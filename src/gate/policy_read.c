@@ -168,7 +168,7 @@ static int read_cidr(const struct place *place, const struct json_value *v, stru
 
 /* ---- ports -------------------------------------------------------------------------------------------- */
 
-static int port_number(const char *text, size_t len, uint16_t *ret)
+int policy_port(const char *text, size_t len, uint16_t *ret)
 {
     char digits[6];
     uint32_t port;
@@ -194,8 +194,8 @@ static int read_port(const struct place *place, const struct json_value *v, stru
         return 0;
     }
     const char *dash = is_text(v) ? strchr(v->string, '-') : NULL;
-    if (!dash || port_number(v->string, (size_t)(dash - v->string), &ret->first) < 0 ||
-        port_number(dash + 1, strlen(dash + 1), &ret->last) < 0)
+    if (!dash || policy_port(v->string, (size_t)(dash - v->string), &ret->first) < 0 ||
+        policy_port(dash + 1, strlen(dash + 1), &ret->last) < 0)
         return refuse(place, "ports", rule);
     return ret->first <= ret->last ? 0 : refuse(place, "ports", "the range ends before it begins");
 }

@@ -6,13 +6,13 @@
  */
 #include "host/dirs.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/dir.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -202,15 +202,9 @@ int dirs_look(enum brig_dir which, int *ret_fd, struct brig_err *err)
 
 void dirs_remove_content(int dir_fd, unsigned depth)
 {
-    AUTO_FD int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_DIR DIR *dir = dir_open(dir_fd, ".");
 
-    if (!dir)
-        return;
-    (void)take_fd(&fd);
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, ".."))
-            continue;
+    for (const struct dirent *entry; (entry = dir_next(dir));) {
         if (unlinkat(dirfd(dir), entry->d_name, 0) == 0 || depth == 0)
             continue;
         AUTO_FD int sub = openat(dirfd(dir), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -219,7 +213,6 @@ void dirs_remove_content(int dir_fd, unsigned depth)
         dirs_remove_content(sub, depth - 1);
         unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
     }
-    closedir(dir);
 }
 
 int dirs_lock(int dir_fd)

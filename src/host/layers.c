@@ -10,13 +10,13 @@
  */
 #include "host/layers.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/ascii.h"
+#include "base/dir.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "host/dirs.h"
@@ -156,44 +156,31 @@ int layers_make(const struct layer_store *store, const char *name, uid_t owner, 
 
 /* ---- looking through the store ------------------------------------------------------------------------ */
 
-static DIR *open_again(int dir_fd)
-{
-    AUTO_FD int fd = openat(dir_fd, ".", OPEN_DIR);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-
-    if (dir)
-        (void)take_fd(&fd);
-    return dir;
-}
-
 bool layers_start(const struct layer_store *store)
 {
-    DIR *dir = open_again(store->fd);
+    AUTO_DIR DIR *dir = dir_open(store->fd, ".");
     bool some = false;
 
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+    for (const struct dirent *entry; (entry = dir_next(dir));) {
         if (str_starts(entry->d_name, LAYER_NEW_PREFIX) || str_starts(entry->d_name, MADE_PREFIX))
             (void)!layers_remove(store, entry->d_name, NULL);
         else if (!str_starts(entry->d_name, GONE_PREFIX))
             continue;
         some = true;
     }
-    if (dir)
-        closedir(dir);
     return some;
 }
 
 int layers_list(const struct layer_store *store, struct buf *out, struct brig_err *err)
 {
-    DIR *dir = open_again(store->fd);
+    AUTO_DIR DIR *dir = dir_open(store->fd, ".");
     int r = 0;
 
     if (!dir)
         return err_host(err, "store of layers");
-    for (struct dirent *entry; r >= 0 && (entry = readdir(dir));)
+    for (const struct dirent *entry; r >= 0 && (entry = dir_next(dir));)
         if (layer_name_ok(entry->d_name) || layer_new_name_ok(entry->d_name))
             r = buf_append(out, entry->d_name, strlen(entry->d_name) + 1);
-    closedir(dir);
     return r < 0 ? err_set(err, BRIG_E_TOO_LARGE, -r, "store of layers: too many to list") : 0;
 }
 
@@ -230,27 +217,19 @@ static int remove_entry(int store_fd, int dir, const char *name)
     return errno == ENOTEMPTY || errno == EEXIST ? move_up(store_fd, dir, name, GONE_PREFIX, gone) : -errno;
 }
 
-static bool is_dot(const char *name)
-{
-    return str_eq(name, ".") || str_eq(name, "..");
-}
-
 /* What readdir() skips while entries go away is found in the next round. */
 static int remove_one(int store_fd, const char *name)
 {
     for (;;) {
-        AUTO_FD int fd = openat(store_fd, name, OPEN_DIR);
-        DIR *dir = fd < 0 ? NULL : open_again(fd);
+        AUTO_DIR DIR *dir = dir_open(store_fd, name);
         int r = 0;
 
         if (!dir && errno == ENOENT)
             return 0;
         if (!dir)
             return errno == ENOTDIR && unlinkat(store_fd, name, 0) == 0 ? 0 : -errno;
-        for (struct dirent *entry; r == 0 && (entry = readdir(dir));)
-            if (!is_dot(entry->d_name))
-                r = remove_entry(store_fd, dirfd(dir), entry->d_name);
-        closedir(dir);
+        for (const struct dirent *entry; r == 0 && (entry = dir_next(dir));)
+            r = remove_entry(store_fd, dirfd(dir), entry->d_name);
         if (r < 0 || unlinkat(store_fd, name, AT_REMOVEDIR) == 0)
             return r;
         if (errno != ENOTEMPTY && errno != EEXIST)
@@ -261,17 +240,15 @@ static int remove_one(int store_fd, const char *name)
 int layers_sweep(int store_fd)
 {
     for (;;) {
-        DIR *dir = open_again(store_fd);
+        AUTO_DIR DIR *dir = dir_open(store_fd, ".");
         bool some = false;
         int r = dir ? 0 : -errno;
 
-        for (struct dirent *entry; r == 0 && (entry = readdir(dir));)
+        for (const struct dirent *entry; r == 0 && (entry = dir_next(dir));)
             if (str_starts(entry->d_name, GONE_PREFIX)) {
                 some = true;
                 r = remove_one(store_fd, entry->d_name);
             }
-        if (dir)
-            closedir(dir);
         if (r < 0 || !some)
             return r;
     }

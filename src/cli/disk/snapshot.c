@@ -149,7 +149,7 @@ static int snapshot_main(int argc, char **argv)
 
     if (!service_parse(&snapshot_table, argc, argv, &options, 1, 1, "sandbox", &rest, &status))
         return status;
-    AUTO_DOC struct json_doc *doc = ask(&options, NULL, "/v1/sandboxes/%s/snapshot", argv[rest]);
+    AUTO_JSON struct json_doc *doc = ask(&options, NULL, "/v1/sandboxes/%s/snapshot", argv[rest]);
     if (!doc)
         return CLI_FAILED;
     return options.json ? service_print_json(doc) : service_say("%s", get_text(json_root(doc), "id", ""));
@@ -162,7 +162,7 @@ static int restore_main(int argc, char **argv)
 
     if (!service_parse(&restore_table, argc, argv, &options, 1, 1, "snapshot", &rest, &status))
         return status;
-    AUTO_DOC struct json_doc *doc = ask(&options, NULL, "/v1/snapshots/%s/restore", argv[rest]);
+    AUTO_JSON struct json_doc *doc = ask(&options, NULL, "/v1/snapshots/%s/restore", argv[rest]);
     if (!doc)
         return CLI_FAILED;
     return options.json ? service_print_json(doc) : service_say("%s", get_text(json_root(doc), "id", ""));
@@ -175,7 +175,7 @@ static int fork_main(int argc, char **argv)
 
     if (!service_parse(&fork_table, argc, argv, &options, 1, 1, "sandbox", &rest, &status))
         return status;
-    AUTO_DOC struct json_doc *doc = ask(&options, NULL, "/v1/sandboxes/%s/fork", argv[rest]);
+    AUTO_JSON struct json_doc *doc = ask(&options, NULL, "/v1/sandboxes/%s/fork", argv[rest]);
     if (!doc)
         return CLI_FAILED;
     if (options.json)
@@ -195,7 +195,7 @@ static int commit_main(int argc, char **argv)
 
     if (!service_parse(&commit_table, argc, argv, &options, 2, 2, "SANDBOX NAME", &rest, &status))
         return status;
-    AUTO_DOC struct json_doc *doc = ask(&options, argv[rest + 1], "/v1/sandboxes/%s/commit", argv[rest]);
+    AUTO_JSON struct json_doc *doc = ask(&options, argv[rest + 1], "/v1/sandboxes/%s/commit", argv[rest]);
     if (!doc)
         return CLI_FAILED;
     if (options.json)

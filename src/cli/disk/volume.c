@@ -60,7 +60,7 @@ static int put_attached(struct buf *out, const struct json_value *row)
 
     if (!first)
         return buf_append_str(out, "-");
-    if (!get_bool(first, "read_only"))
+    if (!json_get_bool(first, "read_only"))
         return buf_printf(out, "%s", get_text(first, "sandbox_id", ""));
     return buf_printf(out, "%zu reading", attached->count);
 }
@@ -88,7 +88,7 @@ static int create(int argc, char **argv)
 {
     struct volume_options options = {0};
     AUTO_BUF struct buf body = BUF_INIT(4096);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     int rest, status;
 
@@ -114,7 +114,7 @@ static int create(int argc, char **argv)
 static int inspect(int argc, char **argv)
 {
     struct volume_options options = {0};
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     int rest, status;
 
     if (!service_parse(&inspect_table, argc, argv, &options, 1, 1, "volume", &rest, &status))
@@ -157,7 +157,7 @@ static bool make_box(struct client *client, const char *volume, bool read_only, 
 
 static int copy(struct client *client, struct cp *cp, bool out)
 {
-    AUTO_DOC struct json_doc *box = NULL;
+    AUTO_JSON struct json_doc *box = NULL;
     const char *volume = cp->sandbox;
     char path[4096];
     int len = snprintf(path, sizeof path, PLACE "/%s", cp->path);
