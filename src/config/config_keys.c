@@ -250,7 +250,7 @@ const struct config_key config_keys[] = {
      .help = "name servers, ADDRESS[:PORT] each, instead of those of /etc/resolv.conf"},
     {"gate", "private_ranges", CONFIG_TEXT, AT(gate_private_ranges), .fallback = "socket", .words = "socket admin all",
      LIVE,
-     .help = "who may write policies that allow private ranges: socket (its administrator only), admin or all keys"},
+     .help = "who may name private addresses, in policies and as registries: socket (its administrator), admin or all"},
     {"gate", "user_connections", CONFIG_COUNT, AT(gate_user_connections), .fallback = "1024", .min = 1, .max = 65536,
      LIVE, .help = "open connections of one sandbox that a key which is not an administrator's may ask for"},
     {"gate", "ca_bundle", CONFIG_TEXT, AT(gate_ca_bundle), .fallback = "", .rule = config_rule_file,

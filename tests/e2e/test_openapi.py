@@ -16,8 +16,8 @@ METHODS = ("get", "put", "post", "delete", "patch", "head")
 # endless, or not HTTP any more
 STREAMS = {"processOutput", "waitProcess", "events", "watchFiles", "attachProcess", "runAttached", "preview",
            "reloadConfig"}
-# would take away what the others need
-OTHERS = {"deleteSandbox", "stopSandbox", "pauseSandbox", "updateSandbox", "prewarm", "recreateVenv"}
+# would take away what the others need, or ask a registry of the network
+OTHERS = {"deleteSandbox", "stopSandbox", "pauseSandbox", "updateSandbox", "prewarm", "recreateVenv", "pullTemplate"}
 SEED = int(os.environ.get("BRIG_TEST_SEED", "2744"))
 ROUNDS = int(os.environ.get("BRIG_TEST_ROUNDS", "6"))
 
