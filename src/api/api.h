@@ -48,6 +48,8 @@ struct library;
 struct registries;
 struct volumes;
 struct snapshots;
+struct builds;
+struct build_steps;
 
 struct api {
     struct loop *loop;
@@ -65,6 +67,8 @@ struct api {
     struct volumes *volumes;
     struct snapshots *snapshots;
     struct registries *registries;
+    struct build_steps *build_steps;
+    struct builds *builds;
     struct server *server;
     const struct route_table *const *tables; /* one for each interface that is served; NULL ends them */
     struct accounts *accounts;
@@ -302,6 +306,8 @@ route_fn route_template_list, route_template_get, route_template_tag, route_temp
 route_fn route_volume_list, route_volume_get, route_volume_create, route_volume_delete;
 route_fn route_snapshot_list, route_snapshot_get, route_snapshot_delete, route_snapshot_restore, route_sandbox_snapshot,
     route_sandbox_fork, route_sandbox_commit;
+route_fn route_build_create, route_build_list, route_build_get, route_build_context, route_build_log,
+    route_build_delete;
 route_fn route_registry_list, route_registry_get, route_registry_put, route_registry_delete;
 route_fn route_config_get, route_config_reload, route_events, route_audit;
 

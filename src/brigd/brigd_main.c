@@ -34,6 +34,7 @@
 #include "brigd/preview.h"
 #include "crypto/keyring.h"
 #include "letta/letta.h"
+#include "build/build.h"
 #include "template/library.h"
 
 #define EXIT_SPAWNER_GONE 75
@@ -98,6 +99,7 @@ static int reload(struct api *api, struct handed *handed, int config_fd, char *r
     manager_configure(api->manager, config_get(next));
     api_tools_configure(api, config_get(next));
     library_configure(api->library, config_get(next));
+    builds_configure(api->builds, config_get(next));
     config_free(api->config);
     api->config = next;
     api_audit_system(api, "config.reload", "", config_path(next), restart);
@@ -425,13 +427,26 @@ static int start_library(struct daemon_state *d, struct brig_err *err)
                                             .templates = d->api.templates,
                                             .config = config_get(d->api.config),
                                             .registries = d->api.registries,
+                                            .steps = d->api.build_steps,
                                             .path = path,
                                             .wanted = on_wanted,
                                             .ctx = &d->api};
 
     if (str_format(path, sizeof path, "%s/templates", d->state_dir) < 0)
         return err_usage(err, "%s: too long", d->state_dir);
-    return library_create(&options, &d->api.library, err);
+    int r = library_create(&options, &d->api.library, err);
+    if (r < 0)
+        return r;
+    const struct builds_options builds = {.loop = d->api.loop,
+                                          .workers = d->api.workers,
+                                          .manager = d->api.manager,
+                                          .provider = d->api.provider,
+                                          .templates = d->api.templates,
+                                          .steps = d->api.build_steps,
+                                          .library = d->api.library,
+                                          .audit = d->api.audit,
+                                          .config = config_get(d->api.config)};
+    return builds_create(&builds, &d->api.builds, err);
 }
 
 /* Stage 5. */

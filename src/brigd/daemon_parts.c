@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "brigd/daemon.h"
 #include "brigd/preview.h"
+#include "build/build.h"
 #include "crypto/keyring.h"
 #include "records/disks/snapshots.h"
 #include "template/library.h"
@@ -130,6 +131,8 @@ int daemon_open(struct daemon_state *d, struct brig_err *err)
     if (r == 0)
         r = snapshots_create(d->api.store, &d->api.snapshots, err);
     if (r == 0)
+        r = build_steps_create(d->api.store, &d->api.build_steps, err);
+    if (r == 0)
         r = registries_create(d->api.store, d->ring, config_get(d->api.config)->secrets_plaintext, &d->api.registries,
                               err);
     if (r == 0)
@@ -142,6 +145,7 @@ void daemon_close(struct daemon_state *d)
     server_destroy(d->api.server);
     tickets_free(d->api.tickets);
     api_tools_stop(&d->api);
+    builds_stop(d->api.builds);
     library_destroy(d->api.library);
     manager_destroy(d->api.manager);
     base_close_fd(&d->gate_fd);
@@ -158,6 +162,8 @@ void daemon_close(struct daemon_state *d)
     templates_destroy(d->api.templates);
     volumes_destroy(d->api.volumes);
     snapshots_destroy(d->api.snapshots);
+    build_steps_destroy(d->api.build_steps);
+    builds_destroy(d->api.builds);
     registries_destroy(d->api.registries);
     secrets_destroy(d->api.secrets);
     api_tools_close(&d->api);

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "build/build.h"
 #include "sandbox/sbox_disks.h"
 #include "template/library.h"
 
@@ -125,6 +126,21 @@ static int put_templates(struct buf *out, const struct api *api)
     return put_rows(out, rows, ARRAY_SIZE(rows));
 }
 
+static int put_builds(struct buf *out, const struct api *api)
+{
+    struct builds_stats stats;
+
+    builds_stats(api->builds, &stats);
+    const struct row rows[] = {
+        {"template_builds", "gauge", "Builds that wait for their context or run.", stats.running},
+        {"template_builds_done_total", "counter", "Builds that made a template.", stats.done},
+        {"template_builds_failed_total", "counter", "Builds that failed or were cancelled.", stats.failed},
+        {"template_build_steps_total", "counter", "Steps of builds.", stats.steps},
+        {"template_build_steps_cached_total", "counter", "Steps that were taken from the cache.", stats.cached},
+    };
+    return put_rows(out, rows, ARRAY_SIZE(rows));
+}
+
 static int put_disks(struct buf *out, const struct api *api)
 {
     struct disks_stats stats;
@@ -202,6 +218,8 @@ static int put_all(struct buf *out, const struct api *api)
         r = put_manager(out, api);
     if (r == 0)
         r = put_templates(out, api);
+    if (r == 0)
+        r = put_builds(out, api);
     if (r == 0)
         r = put_disks(out, api);
     return r == 0 ? put_network(out, api) : r;

@@ -65,7 +65,7 @@ struct config {
     char *templates;           /* The directory with templates: <name>/ or <name>.tar; "" means none. */
 
     /* [templates] */
-    /* Words ORGANISATION=load and ORGANISATION=PREFIX: who may, beside administrators, load and pull images. */
+    /* Words ORGANISATION=load, =build and =PREFIX: who may, beside administrators, load, build and pull. */
     char *templates_allow;
     uint64_t templates_max_image; /* The bytes of one image: 32 GiB. */
     uint64_t templates_max_files; /* The files of one layer: 2,000,000. */

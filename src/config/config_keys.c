@@ -268,7 +268,7 @@ const struct config_key config_keys[] = {
     {"templates", "pull", CONFIG_TEXT, AT(templates_pull), .fallback = "", .rule = config_rule_pull, .list = true, LIVE,
      .help = "images that are pulled if their templates are missing, shared with all: REFERENCE or NAME=REFERENCE"},
     {"templates", "allow", CONFIG_TEXT, AT(templates_allow), .fallback = "", .rule = config_rule_allow, .list = true,
-     LIVE, .help = "who else may make templates: ORGANISATION=load, or ORGANISATION=HOST/PATH of images it may pull"},
+     LIVE, .help = "who else may make templates: ORGANISATION=load, =build, or =HOST/PATH of images it may pull"},
     {"templates", "max_image", CONFIG_SIZE, AT(templates_max_image), .fallback = "32g", .min = MIB, .max = MAX_SIZE,
      LIVE, .help = "bytes of one image, packed and unpacked"},
     {"templates", "max_files", CONFIG_COUNT, AT(templates_max_files), .fallback = "2000000", .min = 1, .max = 100000000,

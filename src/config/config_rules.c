@@ -137,7 +137,7 @@ static bool is_host(const char *word, size_t len)
     return inet_pton(AF_INET6, address, &six) == 1;
 }
 
-/* ORGANISATION=load, ORGANISATION=HOST or ORGANISATION=HOST/PATH. */
+/* ORGANISATION=load, ORGANISATION=build, ORGANISATION=HOST or ORGANISATION=HOST/PATH. */
 static bool is_allowance(const char *word, size_t len)
 {
     const char *equals = memchr(word, '=', len);
@@ -154,8 +154,9 @@ static bool is_allowance(const char *word, size_t len)
 
 const char *config_rule_allow(const char *text)
 {
-    return all_words(text, is_allowance) ? NULL
-                                         : "must be words org-ID=load or org-ID=HOST/PATH with blanks between them";
+    return all_words(text, is_allowance)
+               ? NULL
+               : "must be words org-ID=load, org-ID=build or org-ID=HOST/PATH with blanks between them";
 }
 
 const char *config_rule_hosts(const char *text)

@@ -223,7 +223,7 @@ static int pack_disks(const struct spec_more *more, struct wire_run *msg, struct
 static int pack_sandbox(const struct brig_spec *spec, const struct spec_more *more, struct wire_run *msg,
                         struct buf *out)
 {
-    int r = put(out, spec->workdir ? spec->workdir : "/workspace");
+    int r = put(out, spec->workdir ? spec->workdir : more->raw_upper ? "/" : "/workspace");
 
     r = r < 0 ? r : put(out, spec->name ? spec->name : "");
     r = r < 0 ? r : put(out, spec->rootfs ? spec->rootfs : "");

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 
 #include "base/fd.h"
 #include "jail/plan.h"
@@ -27,6 +28,10 @@
 #define UPPER "/s/upper/root"
 #define WORK "/s/work/root"
 #define BRIG_DIR ".brig"
+
+static const char *const own_files[][2] = {{TOP "/etc/hosts", "etc/hosts"},
+                                           {TOP "/etc/hostname", "etc/hostname"},
+                                           {TOP "/etc/resolv.conf", "etc/resolv.conf"}};
 
 /* Lower layers, the topmost first, and perhaps an upper. */
 struct layers_overlay {
@@ -111,6 +116,47 @@ static int attach_tool(struct enter *e)
     return attach_copy(e, LAYER_TOOL_PLACE, BRIG_DIR "/layer", 0);
 }
 
+/*
+ * A directory of our layer stands before that of the image. Where what is written becomes a layer, it has the image's
+ * mode, owner and time, or the layer would change them.
+ */
+static int look_alike(struct enter *e, int probe, const char *path)
+{
+    char part[256];
+
+    for (const char *end = path + strspn(path, "/"); *end;) {
+        struct stat st;
+
+        end += strcspn(end, "/");
+        if ((size_t)(end - path) >= sizeof part)
+            return 0;
+        memcpy(part, path, (size_t)(end - path));
+        part[end - path] = '\0';
+        end += strspn(end, "/");
+        const char *name = part + strspn(part, "/");
+        if (fstatat(probe, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+            return 0;
+        const struct timespec times[2] = {st.st_atim, st.st_mtim};
+        if (SYS(fchownat(e->root_fd, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW)) < 0 && errno == ENOENT)
+            return 0; /* it is not in our layer */
+        TRY(e, name, SYS(fchmodat(e->root_fd, name, st.st_mode & 07777, 0)));
+        TRY(e, name, SYS(utimensat(e->root_fd, name, times, AT_SYMLINK_NOFOLLOW)));
+    }
+    return 0;
+}
+
+static int look_alikes(struct enter *e, int probe)
+{
+    const struct jail_plan *p = e->plan;
+    int r = look_alike(e, probe, "etc");
+
+    for (unsigned i = 0; r == 0 && i < p->n_binds; i++)
+        r = look_alike(e, probe, p->binds[i].target);
+    for (unsigned i = 0; r == 0 && i < p->n_tmpfs; i++)
+        r = look_alike(e, probe, p->tmpfs[i].path);
+    return r == 0 && p->trust ? look_alike(e, probe, TRUST_PLACE) : r;
+}
+
 /* What is to be mounted on must be in our layer, unless the layers have it. */
 static int make_places(struct enter *e, const struct layers_overlay *overlay)
 {
@@ -118,10 +164,12 @@ static int make_places(struct enter *e, const struct layers_overlay *overlay)
     AUTO_FD int probe = -1;
     int r = 0;
 
-    if (p->n_binds > 0 || p->n_tmpfs > 0 || p->n_volumes > 0 || p->trust) {
+    if (p->n_binds > 0 || p->n_tmpfs > 0 || p->n_volumes > 0 || p->trust || p->raw_upper) {
         r = mount_overlay(e, overlay, PROBE, &probe);
         if (r == 0)
             r = enter_missing(e, probe);
+        if (r == 0 && p->raw_upper)
+            r = look_alikes(e, probe);
     }
     return r == 0 && p->raw_upper ? make_brig_dir(e) : r;
 }
@@ -152,6 +200,9 @@ int enter_layers(struct enter *e)
     if (!p->raw_upper)
         return 0;
     r = attach_copy(e, UPPER, BRIG_DIR "/upper", MOUNT_ATTR_NOEXEC);
+    /* Nothing that is ours gets into the layer: these cannot be changed or replaced. */
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(own_files); i++)
+        r = attach_copy(e, own_files[i][0], own_files[i][1], MOUNT_ATTR_NOEXEC);
     return r < 0 ? r : attach_tool(e);
 }
 

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gate/address.h"
 #include "jail/plan.h"
 #include "jail/sys.h"
 
@@ -27,10 +28,12 @@ static int make_dirs(struct enter *e)
 {
     static const char *const dirs[] = {"proc",    "dev", "etc",  "tmp",       "var",
                                        "var/tmp", "run", "home", "home/user", "workspace"};
+    /* A directory of ours hides the mode and owner that the layers have for it: where those count, only these three. */
+    const size_t n = e->plan->raw_upper ? 3 : ARRAY_SIZE(dirs);
 
-    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
+    for (size_t i = 0; i < n; i++)
         TRY(e, dirs[i], SYS(mkdirat(e->root_fd, dirs[i], 0755)));
-    if (e->plan->root_inside)
+    if (e->plan->root_inside && !e->plan->raw_upper)
         TRY(e, "root", SYS(mkdirat(e->root_fd, "root", 0700)));
     return 0;
 }
@@ -55,7 +58,10 @@ static int write_names(struct enter *e)
         return r;
     snprintf(text, sizeof text, "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n",
              e->plan->hostname);
-    return write_file(e, "etc/hosts", text);
+    r = write_file(e, "etc/hosts", text);
+    return r < 0 || !e->plan->raw_upper
+               ? r
+               : write_file(e, "etc/resolv.conf", "nameserver " GATE_RESOLVER_V4 "\noptions timeout:2 attempts:1\n");
 }
 
 int enter_root(struct enter *e)

@@ -154,8 +154,11 @@ void check_store(struct check *check)
     struct stat st = {0};
     /* nothing of the caller's can be mounted below /dev */
     bool all = raw_call2(SYS_statfs, "/dev/shm", &fs) == 0 && raw_call2(SYS_stat, "/dev/shm", &st) == 0;
+    struct stat upper = {0};
+    /* Where the upper of the root becomes a layer, the root and /dev/shm are all that can be written. */
+    const bool bare = raw_call2(SYS_stat, "/.brig/upper", &upper) == 0 && upper.st_dev == st.st_dev;
 
-    for (unsigned i = 0; i < ARRAY_SIZE(places) && all; i++)
+    for (unsigned i = 0; i < ARRAY_SIZE(places) && all && !bare; i++)
         all = (start->flags & GUEST_START_VOLUME(i)) || bounded_place(places[i], st.st_dev, start->disk);
     uint64_t most = start->disk;
     if (start->store_by == BY_EXT4_IMAGE) { /* larger by what ext4 and the set-up need, and that is not to be had */

@@ -133,6 +133,9 @@ int enter_store_size(struct enter *e)
 int enter_store_places(struct enter *e)
 {
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        /* What is written to /tmp or /run belongs to the layer that comes of the upper, as in other builders. */
+        if (e->plan->raw_upper && strcmp(places[i].name, "shm") != 0)
+            continue;
         AUTO_FD int fd = SYS(open_tree(e->store_fd, places[i].name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
         TRY(e, places[i].name, fd);
         TRY(e, places[i].place, mount_attach(fd, e->root_fd, places[i].place));

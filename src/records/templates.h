@@ -39,7 +39,7 @@ struct template_image {
 };
 
 struct template_info {
-    const char *source;          /* "pull", "load" or "commit" */
+    const char *source;          /* "pull", "load", "build" or "commit" */
     const char *reference;       /* of a pull: "docker.io/library/debian:12"; else "" */
     const char *digest;          /* of the manifest, or of the index that a pull began with: "sha256:..."; or "" */
     size_t n_layers;             /* may be 0 if there is a base */

@@ -119,6 +119,11 @@ struct sbox_spec {
     const char *new_layer;
     const char *const *below;
     size_t n_below;
+    /*
+     * With service, for build/build_run.c: no new layer, the layers `below` are the root, and what is written to it can
+     * be read at /.brig/upper.
+     */
+    bool raw_upper;
 };
 /*
  * Unknown keys, wrong types and values out of range are BRIG_E_USAGE with one line that names the key and the rule.

@@ -295,6 +295,7 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
         .layers = spec->image ? spec->image->info.layers : spec->below,
         .n_layers = spec->image ? spec->image->info.n_layers : spec->n_below,
         .new_layer = spec->new_layer,
+        .raw_upper = spec->raw_upper,
         .writable_root = spec->writable_root,
         .root_inside = spec_has_root(spec),
         .any_user = spec_user_to_find(spec) != NULL,

@@ -108,8 +108,11 @@ bool hold_or_template(struct maker *maker, const char *org, const char *name, st
         return true;
     }
     const struct object *object = templates_with_layer(maker->o.templates, org, name, &i);
+    const struct build_step_info *step = object ? NULL : build_steps_with_layer(maker->o.steps, org, name);
+    if (step)
+        *ret = (struct layer_made){step->layer, step->diff_id, step->bytes, step->files, true};
     if (!object)
-        return false;
+        return step;
     const struct template_info *info = template_of(object);
     *ret = (struct layer_made){info->layers[i], info->diff_ids[i], info->sizes[i], 0, true};
     return true;
@@ -131,7 +134,8 @@ static bool is_needed(struct maker *maker, const char *name)
     if (fresh && maker->o.is_busy(maker->o.ctx, name))
         return true;
     if (!fresh && (*hold_find(maker, NULL, name) || manager_uses_layer(maker->o.manager, name) ||
-                   templates_with_layer(maker->o.templates, NULL, name, NULL)))
+                   templates_with_layer(maker->o.templates, NULL, name, NULL) ||
+                   build_steps_with_layer(maker->o.steps, NULL, name)))
         return true;
     for (const struct making *m = maker->makings; m; m = m->next) {
         if (str_eq(m->fresh, name) || (m->want->is.name && str_eq(m->want->name, name)))

@@ -160,20 +160,26 @@ static void on_line(void *ctx, const char *line, size_t len)
     json_doc_free(doc);
 }
 
-/* The chain id (OCI image specification): the diff id of the lowest layer, else a hash with the chain id below. */
-static int name_of(const struct making *making, char out[TEMPLATE_LAYER_NAME])
+/* The diff id of the lowest layer, else a hash with the chain id below. */
+int layer_chain_name(const char *below, const char *diff_id, char out[TEMPLATE_LAYER_NAME])
 {
-    const struct layer_want *want = &making->want->is;
     char text[2 * LAYER_DIGEST + 8];
     uint8_t hash[SHA256_SIZE];
 
-    if (want->n_below == 0)
-        return str_copy(out, TEMPLATE_LAYER_NAME, making->diff_id + strlen("sha256:"));
-    int len = str_format(text, sizeof text, "sha256:%s %s", want->below[want->n_below - 1], making->diff_id);
+    if (!below)
+        return str_copy(out, TEMPLATE_LAYER_NAME, diff_id + strlen("sha256:"));
+    int len = str_format(text, sizeof text, "sha256:%s %s", below, diff_id);
     int r = len < 0 ? len : crypto_sha256(text, (size_t)len, hash);
     if (r == 0)
         crypto_hex(hash, sizeof hash, out);
     return r;
+}
+
+static int name_of(const struct making *making, char out[TEMPLATE_LAYER_NAME])
+{
+    const struct layer_want *want = &making->want->is;
+
+    return layer_chain_name(want->n_below ? want->below[want->n_below - 1] : NULL, making->diff_id, out);
 }
 
 static void explain(struct making *making, const struct layer_run_result *result)

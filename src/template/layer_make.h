@@ -11,6 +11,7 @@
 #ifndef BRIG_TEMPLATE_LAYER_MAKE_H
 #define BRIG_TEMPLATE_LAYER_MAKE_H
 
+#include "records/images/build_steps.h"
 #include "records/templates.h"
 #include "sandbox/manager.h"
 
@@ -22,6 +23,7 @@ struct maker_options {
     struct manager *manager;
     struct provider *provider;
     struct templates *templates;
+    struct build_steps *steps; /* what builds have kept */
     const struct config *config;
     int work_dir_fd; /* on the file system of the store: its counters bound a making */
     /* Does somebody else of this service use this new layer? */
@@ -62,6 +64,8 @@ int maker_get(struct maker *maker, const struct layer_want *want, const struct l
 void layer_wait_cancel(struct layer_wait *wait); /* done is not called */
 /* Does the organisation have this layer already? Then it is held for it, until maker_release(). */
 bool maker_hold(struct maker *maker, const char *org, const char *name);
+/* The name of a layer, its chain id (OCI image specification): below is that of the one under it, or NULL. */
+int layer_chain_name(const char *below, const char *diff_id, char out[TEMPLATE_LAYER_NAME]) MUST_CHECK;
 /* A template has it now, or nobody wants it any more. */
 void maker_release(struct maker *maker, const char *org, const char *name);
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/dir.h"
+#include "base/id.h"
 #include "codec/docker_login.h"
 #include "template/library_priv.h"
 
@@ -19,10 +20,13 @@
 #define SETTLE_NS (UINT64_C(100) * NS_PER_MS)
 #define PART_KEEP_S (INT64_C(7) * 86400) /* a download that nobody went on with */
 
-/* ---- who may -------------------------------------------------------------------------------------------- */
+/* ---- who may ---------------------------------------- */
 
-/* A word of [templates] allow: ORGANISATION=load, or ORGANISATION=PREFIX of the images that it may pull. */
-static bool word_allows(const char *word, size_t len, const char *org, const struct image_ref *ref)
+/*
+ * A word of [templates] allow: ORGANISATION=load, ORGANISATION=build, or ORGANISATION=PREFIX of the images that it may
+ * pull.
+ */
+static bool word_allows(const char *word, size_t len, const char *org, const struct image_ref *ref, const char *verb)
 {
     char prefix[IMAGE_REF_TEXT];
     size_t n = strlen(org);
@@ -31,30 +35,47 @@ static bool word_allows(const char *word, size_t len, const char *org, const str
         return false;
     memcpy(prefix, word + n + 1, len - n - 1);
     prefix[len - n - 1] = '\0';
-    return ref ? image_ref_below(ref, prefix) : str_eq(prefix, "load");
+    return ref ? image_ref_below(ref, prefix) : str_eq(prefix, verb);
 }
 
 /* Has [templates] allow a word for the organisation? */
-static bool words_allow(const struct library *library, const char *org, const struct image_ref *ref)
+static bool words_allow(const struct library *library, const char *org, const struct image_ref *ref, const char *verb)
 {
     for (const char *at = library->o.config->templates_allow; *(at += strspn(at, " "));) {
         size_t len = strcspn(at, " ");
-        if (word_allows(at, len, org, ref))
+        if (word_allows(at, len, org, ref, verb))
             return true;
         at += len;
     }
     return false;
 }
 
+static bool is_allowed(const struct library *library, const struct caller *caller, const struct image_ref *ref,
+                       const char *verb)
+{
+    return caller_is_admin(caller) ||
+           (caller->role == STORE_ROLE_USER && words_allow(library, caller->org_id, ref, verb));
+}
+
+int library_may_build(const struct library *library, const struct caller *caller, bool shared, struct brig_err *err)
+{
+    int r = library_may_share(library, caller, shared, err);
+
+    if (r < 0 || is_allowed(library, caller, NULL, "build"))
+        return r;
+    return err_set(err, BRIG_E_FORBIDDEN, 0, "only an administrator may build templates ([templates] allow)");
+}
+
 bool library_may_private(const struct library *library, const struct caller *caller, const struct image_ref *ref)
 {
-    return policy_may_private(caller_standing(caller), library->o.config) || words_allow(library, caller->org_id, ref);
+    return policy_may_private(caller_standing(caller), library->o.config) ||
+           words_allow(library, caller->org_id, ref, "load");
 }
 
 int library_may(const struct library *library, const struct caller *caller, const struct image_ref *ref,
                 struct brig_err *err)
 {
-    if (caller_is_admin(caller) || (caller->role == STORE_ROLE_USER && words_allow(library, caller->org_id, ref)))
+    if (is_allowed(library, caller, ref, "load"))
         return 0;
     return ref ? err_set(err, BRIG_E_FORBIDDEN, 0, "%s/%s: only an administrator may pull it ([templates] allow)",
                          ref->host, ref->repository)
@@ -76,7 +97,7 @@ int library_name_of(const struct image_ref *ref, char out[TEMPLATE_NAME_MAX])
     return r < 0 ? r : template_name(name, out, NULL);
 }
 
-/* ---- jobs --------------------------------------------------------------------------------------------- */
+/* ---- jobs ---------------------------------------- */
 
 int job_set_name(struct library_job *job, const char *name, struct brig_err *err)
 {
@@ -239,7 +260,7 @@ bool job_login(void *ctx, const char *host, struct dist_login *ret)
     return true;
 }
 
-/* ---- collecting --------------------------------------------------------------------------------------- */
+/* ---- collecting ---------------------------------------- */
 
 /* Files of jobs that are over. owner: only those whose name begins with it. keep_s: how old a part may be that a
  * download left. */
@@ -252,6 +273,8 @@ static void sweep(const struct library *library, int dir_fd, const char *owner, 
         bool ours = false;
         for (const struct library_job *job = library->jobs; job && !ours; job = job->next)
             ours = str_eq(job->upload, entry->d_name) || str_eq(job->packed, entry->d_name);
+        for (const struct work_file *file = library->files; file && !ours; file = file->next)
+            ours = str_eq(file->name, entry->d_name);
         if (ours || !str_starts(entry->d_name, owner) || entry->d_name[0] == '.' ||
             fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
             clock_real_ns() / (int64_t)NS_PER_SEC - st.st_mtime < keep_s)
@@ -273,6 +296,7 @@ static void on_collect(struct loop_timer *timer)
 
     if (settled) {
         sweep(library, library->work_fd, "", 0);
+        (void)build_steps_forget(library->o.steps, NULL, false, NULL, NULL);
         library_collect(library);
     }
     (void)!loop_timer_set(library->o.loop, timer, clock_mono_ns() + (settled ? COLLECT_NS : SETTLE_NS), NULL);
@@ -289,7 +313,7 @@ int library_prune(struct library *library, const struct caller *caller,
     return maker_collect(library->maker, done, ctx, err);
 }
 
-/* ---- life --------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------- */
 
 /* The directory above them is root's: it can be passed, and not read. */
 static int open_dir(const struct library *library, const char *name, int *ret, struct brig_err *err)
@@ -317,7 +341,62 @@ static bool is_busy(void *ctx, const char *name)
     for (const struct library_job *job = library->jobs; job; job = job->next)
         if (job->indexing && layer_run_has_scratch(job->indexing, name))
             return true;
+    for (const struct library_user *user = library->users; user; user = user->next)
+        if (user->is_busy(user->ctx, name))
+            return true;
     return false;
+}
+
+void library_add_user(struct library *library, struct library_user *user)
+{
+    user->next = library->users;
+    library->users = user;
+}
+
+struct maker *library_maker(const struct library *library)
+{
+    return library->maker;
+}
+
+/* ---- files of others ---------------------------------------- */
+
+int library_file(struct library *library, const char *prefix, struct work_file **ret, struct brig_err *err)
+{
+    struct work_file *file = mem_zalloc(sizeof *file);
+    char id[ID_SANDBOX_SIZE];
+
+    if (!file)
+        return err_nomem(err);
+    int r = id_sandbox(id) < 0 || str_format(file->name, sizeof file->name, "%s-%s", prefix, id) < 0 ||
+                    str_format(file->path, sizeof file->path, "%s/work/%s", library->path, file->name) < 0
+                ? err_set(err, BRIG_E_HOST, EIO, "the name of a file")
+                : 0;
+    if (r == 0) {
+        file->fd = openat(library->work_fd, file->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        r = file->fd < 0 ? err_host(err, "a file for a layer") : 0;
+    }
+    if (r < 0) {
+        mem_free(file);
+        return r;
+    }
+    file->next = library->files;
+    library->files = file;
+    *ret = file;
+    return 0;
+}
+
+void library_file_done(struct library *library, struct work_file *file)
+{
+    if (!file)
+        return;
+    for (struct work_file **at = &library->files; *at; at = &(*at)->next)
+        if (*at == file) {
+            *at = file->next;
+            break;
+        }
+    (void)unlinkat(library->work_fd, file->name, 0);
+    base_close_fd(&file->fd);
+    mem_free(file);
 }
 
 int library_create(const struct library_options *options, struct library **ret, struct brig_err *err)
@@ -337,6 +416,7 @@ int library_create(const struct library_options *options, struct library **ret, 
                                             .manager = options->manager,
                                             .provider = options->provider,
                                             .templates = options->templates,
+                                            .steps = options->steps,
                                             .config = options->config,
                                             .work_dir_fd = library->work_fd,
                                             .is_busy = is_busy,
@@ -386,7 +466,7 @@ void library_destroy(struct library *library)
     mem_free(library);
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------ */
+/* ---- numbers ---------------------------------------- */
 
 struct counting {
     const struct library *library;

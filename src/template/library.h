@@ -22,6 +22,7 @@ struct library_options {
     struct templates *templates;
     const struct config *config;
     struct registries *registries; /* logins */
+    struct build_steps *steps;     /* what builds have kept */
     const char *path;              /* STATE/templates, whose directories `blobs` and `work` are ours */
     /* A template of `[templates] pull` is there now, or why not. name is "" on failure. */
     void (*wanted)(void *ctx, const char *reference, const char *name, const struct brig_err *err);
@@ -77,6 +78,30 @@ void library_load_end(struct library_job *job);
 int library_pull(struct library *library, const struct caller *caller, const char *reference,
                  const struct library_want *want, const struct library_events *events, struct library_job **ret,
                  struct brig_err *err) MUST_CHECK;
+
+/* ---- for the room above, which builds templates -------------------------------------------------------- */
+
+struct maker *library_maker(const struct library *library);
+/* May the caller build (`[templates] allow` ORGANISATION=build) and share? BRIG_E_FORBIDDEN. */
+int library_may_build(const struct library *library, const struct caller *caller, bool shared,
+                      struct brig_err *err) MUST_CHECK;
+
+/* A file of `work`, which is gone after a crash or library_file_done(). */
+struct work_file {
+    char name[40], path[4096];
+    int fd;
+    struct work_file *next; /* private */
+};
+int library_file(struct library *library, const char *prefix, struct work_file **ret, struct brig_err *err) MUST_CHECK;
+void library_file_done(struct library *library, struct work_file *file); /* takes NULL */
+
+/* Somebody whose runs of brig-layer have a new layer of their own. */
+struct library_user {
+    bool (*is_busy)(void *ctx, const char *new_layer);
+    void *ctx;
+    struct library_user *next; /* private */
+};
+void library_add_user(struct library *library, struct library_user *user); /* for as long as the library lives */
 
 /* How many templates there are, how many bytes their layers have, each counted once. */
 struct library_stats {

@@ -32,6 +32,8 @@ struct library {
     struct dist *dist; /* NULL: no registries are asked */
     bool dist_old;     /* The configuration says another one; it is made when no job uses this one. */
     struct library_job *jobs;
+    struct work_file *files;
+    struct library_user *users;
     struct loop_timer on_collect;
     struct library_job *wanted; /* library_wanted.c: the pull that is under way, or NULL */
     size_t wanted_at;           /* so many bytes of the list were looked at */

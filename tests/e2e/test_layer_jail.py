@@ -59,7 +59,8 @@ class Jailed:
             "d 2775 33:34 1\nd/set-id 6755 33:34 2\nhard 6755 33:34 2\nfifo 644 65535:0 1\n77\n"
             "d:\nset-id\nthrough\no:\nown\n22")
         written = self.sh(host, "a", "cd /; echo new >d/new; rm d/through; rm -r o; mkdir o; chown 7:8 o;"
-                          " /image/brig-layer diff /.brig/upper >/tmp/diff && /image/brig-layer index /tmp/diff")
+                          " /image/brig-layer diff /.brig/upper >/dev/shm/diff &&"
+                          " /image/brig-layer index /dev/shm/diff")
         self.assertEqual([json.loads(line)["name"] for line in written.splitlines()],
                          ["d", "d/new", "d/.wh.through", "o", "o/.wh..wh..opq"])
         self.end(host, "a")

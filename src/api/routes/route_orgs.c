@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "base/str.h"
 #include "records/images/registries.h"
+#include "records/images/build_steps.h"
 #include "sandbox/sbox_disks.h"
 #include "template/library.h"
 
@@ -60,6 +61,7 @@ static void on_org_deleted(void *ctx, const struct object *org, const struct bri
     objects_forget_org(secrets_objects(rq->api->secrets), org->id);
     objects_forget_org(policies_objects(rq->api->policies), org->id);
     objects_forget_org(templates_objects(rq->api->templates), org->id);
+    objects_forget_org(build_steps_objects(rq->api->build_steps), org->id);
     library_collect(rq->api->library);
     objects_forget_org(volumes_objects(rq->api->volumes), org->id);
     objects_forget_org(snapshots_objects(rq->api->snapshots), org->id);

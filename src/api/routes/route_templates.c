@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "records/images/build_steps.h"
 #include "sandbox/sbox_disks.h"
 #include "template/library.h"
 
@@ -315,10 +316,18 @@ static void on_pruned(void *ctx, size_t layers, const struct brig_err *err)
     request_json(rq, 200, &json);
 }
 
-void route_template_prune(struct request *rq)
+static void prune_layers(void *ctx, size_t steps UNUSED)
 {
+    struct request *rq = ctx;
     struct brig_err err;
 
     if (library_prune(rq->api->library, &rq->caller, on_pruned, rq, &err) < 0)
         request_fail(rq, &err);
+}
+
+/* What builds have kept goes first: it holds layers. */
+void route_template_prune(struct request *rq)
+{
+    if (!build_steps_forget(rq->api->build_steps, rq->caller.org_id, true, prune_layers, rq))
+        prune_layers(rq, 0);
 }

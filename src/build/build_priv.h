@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * build_priv.h: what the files behind build.h share.
+ *
+ *     builds.c        all builds: who may, who sees which, how long they are kept
+ *     build_engine.c  one build: its context, its stages side by side, its end
+ *     build_plan.c    from a Dockerfile to stages
+ *     build_stage.c   one stage: its base, and step after step
+ *     build_image.c   what the image says about itself: ENV, USER, CMD ... and the record of the template
+ *     build_words.c   variables, lists and texts of steps
+ *     build_key.c     the key of a step in the cache
+ *     build_run.c     RUN: a sandbox, its output, and what it has changed
+ *     build_sink.c    the tar of a layer, on its way into a file
+ *     build_log.c     the log
+ */
+#ifndef BRIG_BUILD_BUILD_PRIV_H
+#define BRIG_BUILD_BUILD_PRIV_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "build/build.h"
+#include "codec/dockerfile/dockerfile.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
+#include "crypto/crypto.h"
+#include "template/layer_make.h"
+#include "template/layer_run.h"
+#include "template/spool.h"
+
+#define BUILD_ARENA_MAX (256u << 20)
+#define BUILD_WORD_MAX (1u << 20) /* a word after its variables were replaced */
+#define BUILD_STAGES_MAX 64u
+#define BUILD_SIDE_BY_SIDE 2u /* stages that run at once */
+#define BUILD_TAIL 4096u      /* bytes of output that a failure shows */
+
+/* A list in an arena. Adding makes a new array, so copies of the struct are independent. */
+struct build_list {
+    const char *const *items;
+    size_t n;
+};
+
+/* What the image says about itself. Copies share their texts. */
+struct build_image {
+    struct build_list env, args; /* "NAME=value"; args are those of the stage, which the image does not keep */
+    struct build_list entrypoint, cmd, shell;
+    bool has_entrypoint, has_cmd, has_shell, cmd_is_own;
+    struct build_list exposed, volumes;
+    struct build_list label_keys, label_values;
+    const char *user, *workdir, *stop_signal, *platform;
+    const char *health; /* JSON, or NULL */
+};
+
+struct build_layer {
+    char name[TEMPLATE_LAYER_NAME], diff_id[LAYER_DIGEST];
+    uint64_t bytes;
+};
+
+enum stage_base { BASE_TEMPLATE, BASE_STAGE, BASE_SCRATCH };
+enum stage_state { STAGE_WAITING, STAGE_RUNNING, STAGE_DONE };
+
+struct build_stage {
+    struct build *build;
+    size_t index;
+    const char *name; /* "" without AS */
+    const struct dockerfile_step *from;
+    const char *base; /* expanded */
+    enum stage_base kind;
+    size_t base_stage;
+    const struct dockerfile_step *steps;
+    size_t n_steps;
+    bool needed;
+    enum stage_state state;
+
+    size_t at;     /* the step under way */
+    size_t number; /* of it, among all that are done */
+    uint64_t began_ns;
+    struct build_image image;
+    struct build_layer *layers; /* TEMPLATE_LAYERS_MAX of them; each is held */
+    size_t n_layers;
+    char key[BUILD_STEP_KEY];
+    char tail[BUILD_TAIL + 1]; /* the last output of the step */
+
+    /* what is under way */
+    struct library_job *pull;
+    struct build_run *run;
+    struct layer_run *tool;
+    struct build_sink *sink;
+    struct layer_wait *wait;
+};
+
+struct build_line_log {
+    struct buf text;
+    uint64_t first; /* the offset of its first byte */
+};
+
+struct build {
+    struct builds *builds;
+    char id[BUILD_ID_SIZE];
+    struct caller caller;
+    enum build_state state;
+    struct arena *arena; /* has all texts; it is wiped */
+    const char *name, *path, *target, *network;
+    struct build_list args, label_keys, label_values;
+    struct build_list args_used; /* build arguments that an ARG has asked for */
+    struct build_list secret_ids, secrets;
+    const struct json_value *limits;
+    struct json_doc *limits_doc;
+    bool no_cache, replace, shared;
+    int64_t created_ns, ended_ns;
+
+    const char *text; /* the Dockerfile */
+    size_t text_len;
+    struct dockerfile *file;
+    struct build_list globals; /* ARGs before the first FROM: "NAME=value" */
+    struct build_stage *stages;
+    size_t n_stages, goal;
+    size_t n_steps; /* of all needed stages, for people */
+    size_t steps_begun, steps_cached;
+
+    /* the context */
+    struct work_file *context;
+    struct spool *spool;
+    uint64_t received;
+    void (*ready)(void *ctx);
+    void *ready_ctx;
+    bool receiving, ended_upload;
+    struct layer_run *lister;
+    struct context_member *members;
+    size_t n_members, members_cap;
+
+    unsigned puts; /* records of steps on their way */
+    bool recording;
+    struct loop_timer on_expire;
+    struct brig_err err;
+    unsigned err_line;
+    const char *err_output; /* the last output of the step that failed; or NULL */
+    struct build_line_log log;
+    struct build_reader *readers;
+    struct build *next;
+};
+
+struct builds {
+    struct builds_options o;
+    struct library_user user;
+    struct build *first; /* the newest */
+    struct build_run *runs;
+    bool stopped; /* The library is gone, or goes. */
+    uint64_t done, failed, steps, cached;
+};
+
+/* ---- build_words.c ---------------------------------------- */
+const char *build_copy(struct build *build, const char *text, size_t len); /* or NULL: out of memory */
+static inline const char *build_keep(struct build *build, const char *text)
+{
+    return build_copy(build, text, strlen(text));
+}
+int list_add(struct build *build, struct build_list *list, const char *text) MUST_CHECK; /* text is kept, not copied */
+int list_take(struct build *build, struct build_list *list, const char *const *items, size_t n) MUST_CHECK; /* copies */
+/* Sets NAME=value in a list of such; the place of a name that is there stays. */
+int list_set(struct build *build, struct build_list *list, const char *name, const char *value) MUST_CHECK;
+const char *list_get(const struct build_list *list, const char *name, size_t len); /* the value, or NULL */
+/* Replaces the variables of a word of this step. The message begins with its line. */
+int stage_expand(struct build_stage *stage, const struct dockerfile_step *step, const char *text, const char **ret,
+                 struct brig_err *err) MUST_CHECK;
+int build_expand_global(struct build *build, const struct dockerfile_step *step, const char *text, const char **ret,
+                        struct brig_err *err) MUST_CHECK;
+const char *platform_arg(const char *name, size_t len); /* TARGETARCH and its like; or NULL. Until the next call. */
+/* A refusal with the line of the step. */
+int step_refuse(struct brig_err *err, const struct dockerfile_step *step, const char *format, ...) PRINTF_LIKE(3, 4);
+const char *step_flag(const struct dockerfile_step *step, const char *name); /* its value, "" without one; or NULL */
+
+/* ---- build_plan.c ---------------------------------------- */
+int build_plan(struct build *build, struct brig_err *err) MUST_CHECK;
+/* Does a needed stage copy from the context? */
+bool plan_needs_context(const struct build *build);
+
+/* ---- build_image.c ---------------------------------------- */
+/* Takes what a template says. */
+int image_from_template(struct build *build, const struct template_info *info, struct build_image *ret,
+                        struct brig_err *err) MUST_CHECK;
+/* ENV, ARG, USER, LABEL, EXPOSE, VOLUME, ENTRYPOINT, CMD, SHELL, HEALTHCHECK, STOPSIGNAL. */
+int image_apply(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err) MUST_CHECK;
+/* Writes the record of the template. */
+int image_record(struct build_stage *stage, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+
+/* ---- build_key.c ---------------------------------------- */
+struct build_key;
+int key_begin(const struct build_stage *stage, const char *kind, struct build_key **ret) MUST_CHECK;
+void key_text(struct build_key *key, const char *what, const char *text);
+void key_list(struct build_key *key, const char *what, const struct build_list *list);
+int key_end(struct build_key *key, char out[BUILD_STEP_KEY]) MUST_CHECK; /* frees it */
+
+/* ---- build_sink.c ---------------------------------------- */
+/*
+ * Writes the tar of a layer to a file of ours and hashes it. wrote: so many bytes are in the file; more may come. Never
+ * from within.
+ */
+struct build_sink {
+    struct build_stage *stage;
+    struct work_file *file;
+    struct spool *spool;
+    struct crypto_hash *hash;
+    uint64_t bytes;
+    bool any; /* It has a member. */
+    bool ended, over;
+    void (*wrote)(struct build_stage *stage, size_t len);
+    struct brig_err err;
+};
+int sink_create(struct build_stage *stage, void (*wrote)(struct build_stage *stage, size_t len),
+                struct build_sink **ret, struct brig_err *err) MUST_CHECK;
+void sink_write(struct build_sink *sink, const void *data, size_t len);
+void sink_end(struct build_sink *sink);  /* stage_layer() follows once all of it is in the file */
+void sink_free(struct build_sink *sink); /* takes NULL */
+
+/* ---- build_run.c ---------------------------------------- */
+/* A RUN: stage_ran() follows, or build_fail(). */
+struct run_spec {
+    struct build_list argv, env;
+    const char *workdir, *user, *network;
+};
+int run_start(struct build_stage *stage, const struct run_spec *spec, struct brig_err *err) MUST_CHECK;
+void run_forget(struct build_run *run); /* It ends; nobody is called. */
+void runs_free(struct builds *builds);
+
+/* ---- build_stage.c ---------------------------------------- */
+void stage_start(struct build_stage *stage);
+void stage_stop(struct build_stage *stage);    /* What is under way ends. */
+void stage_release(struct build_stage *stage); /* its layers */
+/* The tar of a layer is complete in stage->sink. */
+void stage_layer(struct build_stage *stage);
+void stage_fail(struct build_stage *stage, const struct brig_err *err);
+
+/* ---- build_engine.c ---------------------------------------- */
+void build_start(struct build *build); /* the plan is made */
+void build_go_on(struct build *build); /* a stage is over */
+void build_fail(struct build *build, const struct brig_err *err, unsigned line);
+void build_release(struct build *build); /* Nothing is under way any more: the layers of a build that is over go. */
+
+/* ---- build_context.c ---------------------------------------- */
+/* A member of the context. */
+struct context_member {
+    const char *name; /* without "./" and without a slash at either end */
+    const char *mark; /* what a copy of it depends on: its kind, mode, content or target */
+    uint64_t offset, size;
+    bool is_file;
+};
+/* Reads a file of it. BRIG_E_NOT_FOUND, BRIG_E_TOO_LARGE. */
+int context_read(const struct build *build, const char *name, size_t max, struct buf *out,
+                 struct brig_err *err) MUST_CHECK;
+void build_listed(struct build *build);
+
+/* ---- builds.c ---------------------------------------- */
+void build_free(struct build *build);
+
+/* ---- build_log.c ---------------------------------------- */
+void log_step(const struct build_stage *stage, const struct dockerfile_step *step);
+void log_cached(const struct build_stage *stage);
+void log_ended(const struct build_stage *stage, const struct build_layer *layer); /* layer: NULL for none */
+void log_output(struct build_stage *stage, unsigned stream, const void *data, size_t len);
+void log_note(struct build *build, const char *event, const char *text);
+void log_over(struct build *build);
+void log_free(struct build *build);
+
+#endif

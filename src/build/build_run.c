@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * build_run.c: a RUN. Its sandbox has the layers of the stage as its root, which root inside can write to, and none of
+ * the places of other sandboxes over it: what is written to /tmp or /home belongs to the layer. When the command has
+ * exited with 0, brig-layer writes what changed as the tar of a layer, as a second program of the same sandbox.
+ *
+ *     create -> the command, whose output is the log -> brig-layer diff, whose output is the sink -> the end
+ *
+ * The end of the sandbox is not waited for: the next step begins while it goes.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "build/build_priv.h"
+#include "sandbox/process.h"
+
+#define SAID_MAX 4096u
+
+struct build_run {
+    struct builds *builds;
+    struct build_stage *stage; /* NULL: nobody waits for it any more */
+    struct caller caller;
+    const char *below[TEMPLATE_LAYERS_MAX];
+    char (*names)[TEMPLATE_LAYER_NAME];
+    const char **argv, **env;
+    const char *workdir, *user;
+    struct sbox *sbox;
+    struct sbox_watch watch;
+    struct output *output;
+    bool starting, ending;
+    bool writing; /* the second program */
+    struct buf said;
+    struct build_run *next;
+};
+
+static void run_free(struct build_run *run)
+{
+    for (struct build_run **at = &run->builds->runs; *at; at = &(*at)->next)
+        if (*at == run) {
+            *at = run->next;
+            break;
+        }
+    mem_free(run->names);
+    mem_free(run->argv);
+    mem_free(run->env);
+    buf_done(&run->said);
+    mem_free(run);
+}
+
+void runs_free(struct builds *builds)
+{
+    while (builds->runs) {
+        struct build_run *run = builds->runs;
+        if (run->output)
+            output_close(take_ptr(&run->output));
+        if (run->sbox)
+            sbox_unwatch(take_ptr(&run->sbox), &run->watch);
+        run_free(run);
+    }
+}
+
+/* ---- its end ---------------------------------------- */
+
+static void on_ended(void *ctx, struct sbox *sbox UNUSED, const struct brig_err *err UNUSED)
+{
+    run_free(ctx);
+}
+
+/* Whoever waits is told before or after; this only ends the sandbox. */
+static void end(struct build_run *run)
+{
+    if (run->output)
+        output_close(take_ptr(&run->output));
+    if (!run->sbox || run->starting)
+        return; /* the last call of what is under way comes back here */
+    if (sbox_end(run->sbox, &run->caller, "run ended", on_ended, run, NULL) < 0)
+        return; /* it is ending already: on_gone() tells when nothing in it lives any more */
+    run->ending = true;
+    sbox_unwatch(take_ptr(&run->sbox), &run->watch);
+}
+
+static void fail(struct build_run *run, const struct brig_err *err)
+{
+    struct build_stage *stage = take_ptr(&run->stage);
+
+    if (stage) {
+        stage->run = NULL;
+        stage_fail(stage, err);
+    }
+    end(run);
+}
+
+static void on_gone(void *ctx, struct sbox *sbox UNUSED)
+{
+    struct build_run *run = ctx;
+    struct brig_err err;
+
+    run->sbox = NULL;
+    if (run->output || run->starting || run->ending)
+        return; /* the last call of what is under way comes */
+    (void)err_set(&err, BRIG_E_GONE, 0, "the sandbox of the step has ended");
+    fail(run, &err);
+    run_free(run);
+}
+
+void run_forget(struct build_run *run)
+{
+    run->stage = NULL;
+    end(run);
+}
+
+/* ---- output ---------------------------------------- */
+
+static void on_data(void *ctx, unsigned stream, uint64_t offset UNUSED, const uint8_t *data, size_t len)
+{
+    struct build_run *run = ctx;
+
+    if (run->writing && stream == 1) {
+        if (run->stage && run->stage->sink)
+            sink_write(run->stage->sink, data, len); /* run_wrote() gives the bytes back */
+        if (run->stage && run->stage->sink && run->stage->sink->err.code) {
+            const struct brig_err err = run->stage->sink->err;
+            fail(run, &err);
+        }
+        return;
+    }
+    if (run->writing) {
+        if (run->said.len + len < SAID_MAX)
+            (void)!buf_append(&run->said, data, len);
+    } else if (run->stage) {
+        log_output(run->stage, stream, data, len);
+    }
+    if (run->output)
+        output_consumed(run->output, stream, len);
+}
+
+static void run_wrote(struct build_stage *stage, size_t len)
+{
+    if (stage->run && stage->run->output)
+        output_consumed(stage->run->output, 1, len);
+}
+
+static int start(struct build_run *run, struct brig_err *err);
+
+/* What the receipt says; 0 if it exited with 0. */
+static int judge(const struct build_run *run, const char *receipt, size_t len, struct brig_err *err)
+{
+    struct json_doc *doc = NULL;
+
+    if (!receipt || json_read(receipt, len, JSON_READ_VALUES, &doc, NULL) < 0)
+        return err_set(err, BRIG_E_GONE, 0, "the sandbox of the step has ended");
+    const struct json_value *outcome = json_get(json_root(doc), "outcome"), *code = json_get(outcome, "exit_code");
+    const char *cause = json_get_text(outcome, "cause", "host_error");
+    long long status = code && code->type == JSON_NUMBER ? (long long)code->i64 : -1;
+    int r = 0;
+    if (run->writing && (!str_eq(cause, "exited") || status != 0))
+        r = err_set(err, BRIG_E_HOST, 0, "what it has changed could not be read: %.400s",
+                    run->said.len ? run->said.data : cause);
+    else if (str_eq(cause, "exited") && status != 0)
+        r = err_set(err, BRIG_E_INVALID, 0, "the command exited with %lld", status);
+    else if (str_eq(cause, "timeout"))
+        r = err_set(err, BRIG_E_INVALID, 0, "the command took too long ([templates] timeout)");
+    else if (!str_eq(cause, "exited"))
+        r = err_set(err, BRIG_E_INVALID, 0, "the command was ended: %s", cause);
+    json_doc_free(doc);
+    return r;
+}
+
+static void on_output_end(void *ctx, const char *receipt, size_t len)
+{
+    struct build_run *run = ctx;
+    struct build_stage *stage;
+    struct brig_err err = {0};
+    int r = judge(run, receipt, len, &err);
+
+    run->output = NULL;
+    if (r == 0 && !run->writing && run->stage) {
+        run->writing = true;
+        r = run->sbox ? sink_create(run->stage, run_wrote, &run->stage->sink, &err)
+                      : err_set(&err, BRIG_E_GONE, 0, "the sandbox of the step has ended");
+        if (r == 0)
+            r = start(run, &err);
+        if (r == 0)
+            return;
+    }
+    if (r < 0) {
+        fail(run, &err);
+    } else {
+        stage = take_ptr(&run->stage);
+        if (stage)
+            stage->run = NULL;
+        end(run);
+        if (stage)
+            sink_end(stage->sink);
+    }
+    if (!run->sbox && !run->ending)
+        run_free(run);
+}
+
+/* ---- its start ---------------------------------------- */
+
+static void on_started(void *ctx, struct process *process, const struct brig_err *err)
+{
+    static const uint64_t from[3] = {0};
+    struct build_run *run = ctx;
+    const struct output_events events = {.data = on_data, .end = on_output_end, .ctx = run};
+    struct brig_err why = {0};
+
+    run->starting = false;
+    if (!run->sbox || !run->stage) { /* it went meanwhile, or nobody wants it */
+        (void)err_set(&why, BRIG_E_GONE, 0, "the sandbox of the step has ended");
+        fail(run, &why);
+        if (!run->sbox && !run->ending)
+            run_free(run);
+        return;
+    }
+    if (!err && output_open(process, (1u << 1) | (1u << 2), from, &events, &run->output, &why) < 0)
+        err = &why;
+    if (err)
+        fail(run, err);
+}
+
+static int start(struct build_run *run, struct brig_err *err)
+{
+    static const char *const diff[] = {LAYER_RUN_PROGRAM, "diff", "/.brig/upper", NULL};
+    const uint64_t timeout = run->builds->o.config->templates_timeout;
+    const struct process_spec spec = {.argv = run->writing ? diff : run->argv,
+                                      .env = run->writing ? NULL : run->env,
+                                      .workdir = run->writing ? "/" : run->workdir,
+                                      .user = run->writing || !run->user[0] ? NULL : run->user,
+                                      .timeout_ms = timeout,
+                                      .hold = true};
+    int r = process_start(run->sbox, &run->caller, &spec, on_started, run, err);
+
+    run->starting = r == 0;
+    return r;
+}
+
+static void on_created(void *ctx, struct sbox *sbox, const struct brig_err *err)
+{
+    struct build_run *run = ctx;
+    struct brig_err why = {0};
+
+    run->starting = false;
+    if (err) {
+        fail(run, err);
+        run_free(run);
+        return;
+    }
+    run->sbox = sbox;
+    run->watch = (struct sbox_watch){.ended = on_gone, .ctx = run};
+    sbox_watch(sbox, &run->watch);
+    if (!run->stage)
+        end(run);
+    else if (start(run, &why) < 0)
+        fail(run, &why);
+}
+
+static int put_spec(const struct build_run *run, const char *network, struct buf *out)
+{
+    const struct build *build = run->stage->build;
+    struct json json = JSON_INIT(out);
+
+    json_object(&json);
+    json_key_string(&json, "template", "host");
+    json_key_string(&json, "user", "root");
+    json_key_bool(&json, "writable_root", true);
+    json_key_string(&json, "network", network);
+    json_key_string(&json, "workdir", "/workspace");
+    json_key_u64(&json, "timeout", run->builds->o.config->templates_timeout / 1000 + 120);
+    json_key_null(&json, "idle_timeout");
+    if (build->limits) {
+        json_key(&json, "limits");
+        json_value_put(&json, build->limits);
+    }
+    json_end(&json);
+    return json_finish(&json);
+}
+
+static int create(struct build_run *run, const char *network, struct brig_err *err)
+{
+    static const uint8_t no_fingerprint[SHA256_SIZE];
+    AUTO_BUF struct buf text = BUF_INIT(65536);
+    struct json_doc *doc = NULL;
+    struct sbox_spec spec;
+    int r = put_spec(run, network, &text) < 0 ? err_nomem(err) : 0;
+
+    if (r == 0)
+        r = json_read(text.data, text.len, JSON_READ_VALUES, &doc, err);
+    if (r == 0)
+        r = sbox_spec_parse(json_root(doc), run->builds->o.config, NULL, &run->caller, &spec, err);
+    json_doc_free(doc);
+    if (r < 0)
+        return r;
+    spec.ephemeral = spec.service = spec.raw_upper = true;
+    spec.below = run->below;
+    spec.n_below = run->stage->n_layers;
+    return manager_create_sandbox(run->builds->o.manager, &run->caller, &spec, NULL, no_fingerprint, on_created, run,
+                                  err);
+}
+
+static const char **ended(const struct build_list *list)
+{
+    const char **items = mem_zalloc((list->n + 1) * sizeof *items);
+
+    if (items && list->n > 0)
+        memcpy(items, list->items, list->n * sizeof *items);
+    return items;
+}
+
+int run_start(struct build_stage *stage, const struct run_spec *spec, struct brig_err *err)
+{
+    struct builds *builds = stage->build->builds;
+    struct build_run *run = mem_zalloc(sizeof *run);
+
+    if (!run)
+        return err_nomem(err);
+    *run = (struct build_run){.builds = builds,
+                              .stage = stage,
+                              .caller = stage->build->caller,
+                              .names = mem_zalloc((stage->n_layers + 1) * sizeof *run->names),
+                              .argv = ended(&spec->argv),
+                              .env = ended(&spec->env),
+                              .workdir = spec->workdir,
+                              .user = spec->user,
+                              .said = BUF_INIT(SAID_MAX),
+                              .next = builds->runs};
+    builds->runs = run;
+    int r = run->names && run->argv && run->env ? 0 : err_nomem(err);
+    for (size_t i = 0; r == 0 && i < stage->n_layers; i++) {
+        str_assign(run->names[i], stage->layers[i].name);
+        run->below[i] = run->names[i];
+    }
+    if (r == 0)
+        r = create(run, spec->network, err);
+    if (r < 0) {
+        run_free(run);
+        return r;
+    }
+    run->starting = true;
+    stage->run = run;
+    return 0;
+}
