@@ -193,7 +193,7 @@ static void on_listed(void *ctx, const struct layer_run_result *result)
 static int context_list(struct build *build, struct brig_err *err)
 {
     const struct builds_options *o = &build->builds->o;
-    static const char *const argv[] = {"index", "/blob", NULL};
+    static const char *const argv[] = {"index", "--hash", "/blob", NULL};
     const struct layer_run_spec spec = {.org = build->caller.org_id,
                                         .argv = argv,
                                         .blob = build->context->path,

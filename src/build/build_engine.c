@@ -138,7 +138,11 @@ void build_go_on(struct build *build)
     for (size_t i = 0; i < build->n_stages; i++)
         running += build->stages[i].state == STAGE_RUNNING;
     for (size_t i = 0; i < build->n_stages && running < BUILD_SIDE_BY_SIDE; i++)
-        if (build->state == BUILD_RUNNING && can_start(&build->stages[i])) {
+        if (build->state == BUILD_RUNNING && build->stages[i].state == STAGE_PAUSED &&
+            !stage_is_blocked(&build->stages[i])) {
+            stage_resume(&build->stages[i]);
+            return build_go_on(build);
+        } else if (build->state == BUILD_RUNNING && can_start(&build->stages[i])) {
             stage_start(&build->stages[i]);
             return build_go_on(build);
         }

@@ -109,12 +109,18 @@ static int add_stage(struct build *build, const struct dockerfile_step *step, st
 
 /* ---- what can be checked before anything runs ---------------------------------------- */
 
-static int check_run(const struct dockerfile_step *step, struct brig_err *err)
+static int check_run(struct build *build, const struct dockerfile_step *step, struct brig_err *err)
 {
     const char *network = step_flag(step, "network");
 
-    if (step_flag(step, "mount"))
-        return step_refuse(err, step, "--mount is not supported");
+    for (size_t i = 0; i < step->n_flags; i++) {
+        struct build_mount mount;
+        int r = str_eq(step->flags[i].name, "mount")
+                    ? mount_read(build, step, step->flags[i].value ? step->flags[i].value : "", &mount, err)
+                    : 0;
+        if (r < 0)
+            return r;
+    }
     if (!network || str_eq(network, "default") || str_eq(network, "none"))
         return 0;
     return str_eq(network, "host")
@@ -122,24 +128,102 @@ static int check_run(const struct dockerfile_step *step, struct brig_err *err)
                : step_refuse(err, step, "--network=%.32s: expected none or default", network);
 }
 
-static int check_step(const struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
+/* An image that is copied from is a stage without steps. */
+static int add_image(struct build *build, const struct dockerfile_step *step, const char *name, size_t *ret,
+                     struct brig_err *err)
+{
+    struct dockerfile_step *from = arena_alloc(build->arena, sizeof *from);
+    char written[256];
+
+    for (size_t i = build->n_written; i < build->n_stages; i++)
+        if (str_eq(build->stages[i].base, name)) {
+            *ret = i;
+            return 0;
+        }
+    if (build->n_stages == BUILD_STAGES_MAX)
+        return step_refuse(err, step, "more than %u stages", BUILD_STAGES_MAX);
+    if (str_format(written, sizeof written, "FROM %s", name) < 0)
+        return step_refuse(err, step, "--from=%.64s: the name is too long", name);
+    if (!from)
+        return err_nomem(err);
+    *from = (struct dockerfile_step){
+        .op = DOCKERFILE_FROM, .line = step->line, .written = build_keep(build, written), .words = NULL};
+    struct build_stage *stage = &build->stages[build->n_stages];
+    *stage = (struct build_stage){
+        .build = build, .index = build->n_stages, .name = "", .from = from, .base = name, .kind = BASE_TEMPLATE};
+    if (!from->written)
+        return err_nomem(err);
+    if (str_eq(name, "host") || str_eq(name, "scratch"))
+        return step_refuse(err, step, "--from=%s: it has no layers to copy from", name);
+    *ret = build->n_stages++;
+    return 0;
+}
+
+static int add_from(struct build_stage *stage, const struct dockerfile_step *step, const char *name, size_t mount,
+                    struct brig_err *err)
+{
+    struct build *build = stage->build;
+    size_t found = find_stage(build, name, stage->index);
+    int r = 0;
+
+    if (!name[0])
+        return step_refuse(err, step, "--from: expected a stage or an image");
+    if (found == build->n_stages && strspn(name, "0123456789") == strlen(name))
+        return step_refuse(err, step, "--from=%.32s: there is no such stage before this one", name);
+    if (found == build->n_stages)
+        r = add_image(build, step, name, &found, err);
+    if (r < 0)
+        return r;
+    if (build->n_froms == DOCKERFILE_MAX_STEPS)
+        return step_refuse(err, step, "more than %u copies", DOCKERFILE_MAX_STEPS);
+    build->froms[build->n_froms++] = (struct plan_from){step, mount, found};
+    return 0;
+}
+
+static int check_copy(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
+{
+    const char *from = step_flag(step, "from");
+
+    if (step_flag(step, "checksum"))
+        return step_refuse(err, step, "--checksum is for sources of the network, which are not supported");
+    if (step->n_here > 0)
+        return step_refuse(err, step, "here-documents are not supported; use RUN cat > FILE <<EOF");
+    for (size_t i = 0; i < step->n_words; i++)
+        if (strstr(step->words[i], "://") || str_starts(step->words[i], "git@"))
+            return step_refuse(err, step, "%.64s: sources of the network are not supported; use RUN", step->words[i]);
+    return from ? add_from(stage, step, from, 0, err) : 0;
+}
+
+size_t plan_from(const struct build *build, const struct dockerfile_step *step, size_t mount)
+{
+    for (size_t i = 0; i < build->n_froms; i++)
+        if (build->froms[i].step == step && build->froms[i].mount == mount)
+            return build->froms[i].stage;
+    return build->n_stages;
+}
+
+static int check_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
 {
     switch (step->op) {
     case DOCKERFILE_RUN:
         if (stage->kind == BASE_SCRATCH && step == stage->steps)
             return step_refuse(err, step, "FROM scratch has no program to run");
-        return check_run(step, err);
+        return check_run(stage->build, step, err);
     case DOCKERFILE_COPY:
-    case DOCKERFILE_ADD: return step_refuse(err, step, "is not supported");
+    case DOCKERFILE_ADD: return check_copy(stage, step, err);
     default: return 0;
     }
 }
 
-static int check_steps(const struct build *build, struct brig_err *err)
+static int check_steps(struct build *build, struct brig_err *err)
 {
     int r = 0;
 
-    for (size_t i = 0; r == 0 && i < build->n_stages; i++)
+    build->n_written = build->n_stages;
+    build->froms = arena_alloc(build->arena, DOCKERFILE_MAX_STEPS * sizeof *build->froms);
+    if (!build->froms)
+        return err_nomem(err);
+    for (size_t i = 0; r == 0 && i < build->n_written; i++)
         for (size_t k = 0; r == 0 && k < build->stages[i].n_steps; k++)
             r = check_step(&build->stages[i], &build->stages[i].steps[k], err);
     return r;
@@ -147,8 +231,15 @@ static int check_steps(const struct build *build, struct brig_err *err)
 
 /* ---- what the target needs ---------------------------------------- */
 
-bool plan_needs_context(const struct build *build UNUSED)
+bool plan_needs_context(const struct build *build)
 {
+    for (size_t i = 0; i < build->n_written; i++)
+        for (size_t k = 0; build->stages[i].needed && k < build->stages[i].n_steps; k++) {
+            const struct dockerfile_step *step = &build->stages[i].steps[k];
+            if ((step->op == DOCKERFILE_COPY || step->op == DOCKERFILE_ADD) &&
+                plan_from(build, step, 0) == build->n_stages)
+                return true;
+        }
     return false;
 }
 
@@ -162,13 +253,16 @@ static void need(struct build *build, size_t index)
     build->n_steps += stage->n_steps + 1; /* and its FROM */
     if (stage->kind == BASE_STAGE)
         need(build, stage->base_stage); /* an earlier one: this ends */
+    for (size_t i = 0; i < build->n_froms; i++)
+        if (build->froms[i].step >= stage->steps && build->froms[i].step < stage->steps + stage->n_steps)
+            need(build, build->froms[i].stage);
 }
 
 static int choose_goal(struct build *build, struct brig_err *err)
 {
-    build->goal = build->n_stages - 1;
+    build->goal = build->n_written - 1;
     if (build->target)
-        build->goal = find_stage(build, build->target, build->n_stages);
+        build->goal = find_stage(build, build->target, build->n_written);
     if (build->goal == build->n_stages)
         return err_usage(err, "target %.64s: the Dockerfile has no such stage", build->target);
     need(build, build->goal);

@@ -9,6 +9,8 @@
  *     build_image.c   what the image says about itself: ENV, USER, CMD ... and the record of the template
  *     build_words.c   variables, lists and texts of steps
  *     build_key.c     the key of a step in the cache
+ *     build_copy.c    COPY and ADD
+ *     build_mount.c   RUN --mount
  *     build_run.c     RUN: a sandbox, its output, and what it has changed
  *     build_sink.c    the tar of a layer, on its way into a file
  *     build_log.c     the log
@@ -58,7 +60,12 @@ struct build_layer {
 };
 
 enum stage_base { BASE_TEMPLATE, BASE_STAGE, BASE_SCRATCH };
-enum stage_state { STAGE_WAITING, STAGE_RUNNING, STAGE_DONE };
+enum stage_state {
+    STAGE_WAITING,
+    STAGE_RUNNING,
+    STAGE_PAUSED /* until a stage that its step copies from is done */,
+    STAGE_DONE
+};
 
 struct build_stage {
     struct build *build;
@@ -86,7 +93,9 @@ struct build_stage {
     struct library_job *pull;
     struct build_run *run;
     struct layer_run *tool;
-    struct build_sink *sink;
+    struct build_sink *tool_sink;     /* where its output goes: one of the next two */
+    struct build_sink *sink, *packed; /* the layer; what it copies of another stage */
+    struct copying *copying;
     struct layer_wait *wait;
 };
 
@@ -115,7 +124,9 @@ struct build {
     struct dockerfile *file;
     struct build_list globals; /* ARGs before the first FROM: "NAME=value" */
     struct build_stage *stages;
-    size_t n_stages, goal;
+    size_t n_stages, n_written, goal; /* n_written: those of the Dockerfile; images that are copied from follow */
+    struct plan_from *froms;
+    size_t n_froms;
     size_t n_steps; /* of all needed stages, for people */
     size_t steps_begun, steps_cached;
 
@@ -173,6 +184,13 @@ const char *step_flag(const struct dockerfile_step *step, const char *name); /* 
 
 /* ---- build_plan.c ---------------------------------------- */
 int build_plan(struct build *build, struct brig_err *err) MUST_CHECK;
+/* The stage that a step copies from. */
+struct plan_from {
+    const struct dockerfile_step *step;
+    size_t mount; /* the number of a RUN's flag --mount; 0 for COPY */
+    size_t stage;
+};
+size_t plan_from(const struct build *build, const struct dockerfile_step *step, size_t mount); /* or n_stages */
 /* Does a needed stage copy from the context? */
 bool plan_needs_context(const struct build *build);
 
@@ -206,26 +224,56 @@ struct build_sink {
     bool any; /* It has a member. */
     bool ended, over;
     void (*wrote)(struct build_stage *stage, size_t len);
+    void (*done)(struct build_stage *stage); /* all of it is in the file */
     struct brig_err err;
 };
 int sink_create(struct build_stage *stage, void (*wrote)(struct build_stage *stage, size_t len),
-                struct build_sink **ret, struct brig_err *err) MUST_CHECK;
+                void (*done)(struct build_stage *stage), struct build_sink **ret, struct brig_err *err) MUST_CHECK;
 void sink_write(struct build_sink *sink, const void *data, size_t len);
-void sink_end(struct build_sink *sink);  /* stage_layer() follows once all of it is in the file */
+void sink_end(struct build_sink *sink);  /* done() follows */
 void sink_free(struct build_sink *sink); /* takes NULL */
 
 /* ---- build_run.c ---------------------------------------- */
 /* A RUN: stage_ran() follows, or build_fail(). */
+enum mount_kind { MOUNT_TMPFS, MOUNT_CACHE, MOUNT_SECRET, MOUNT_KIND_MAX };
+#define MOUNTS_MAX 16u
+#define SECRETS_DIR "/run/secrets"
+struct build_mount {
+    enum mount_kind kind;
+    bool typed, has_target, required;
+    const char *target, *id, *env; /* id and env: of a secret; or NULL */
+    uint64_t size;
+    uint32_t mode, uid, gid;
+};
 struct run_spec {
+    const struct build_mount *mounts; /* of secrets only those that are files */
+    size_t n_mounts;
     struct build_list argv, env;
     const char *workdir, *user, *network;
 };
+/* Reads one flag --mount. */
+int mount_read(struct build *build, const struct dockerfile_step *step, const char *text, struct build_mount *ret,
+               struct brig_err *err) MUST_CHECK;
+int mounts_of(struct build_stage *stage, const struct dockerfile_step *step, struct run_spec *ret,
+              struct brig_err *err) MUST_CHECK;
+/* The secrets that are files, as a tar of SECRETS_DIR; nothing if there are none. */
+int mounts_secrets(const struct build *build, const struct run_spec *spec, struct buf *out) MUST_CHECK;
 int run_start(struct build_stage *stage, const struct run_spec *spec, struct brig_err *err) MUST_CHECK;
 void run_forget(struct build_run *run); /* It ends; nobody is called. */
 void runs_free(struct builds *builds);
 
 /* ---- build_stage.c ---------------------------------------- */
 void stage_start(struct build_stage *stage);
+/* build_copy.c: 0 if it is done, 1 if it is under way. */
+int copy_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err) MUST_CHECK;
+bool stage_is_blocked(const struct build_stage *stage); /* Does its step wait for another stage? */
+void stage_resume(struct build_stage *stage);
+bool stage_cached(struct build_stage *stage); /* Is it known what the step with stage->key gives? Then it is done. */
+/* brig-layer writes to *sink, with the layers of `view` at /layer. done follows, or the stage fails. */
+int stage_tool(struct build_stage *stage, const struct build_stage *view, const char *const *argv, const char *blob,
+               struct build_sink **sink, void (*done)(struct build_stage *stage), struct brig_err *err) MUST_CHECK;
+/* An absolute path without ".", ".." and double slashes; a relative one is below base. -ENAMETOOLONG. */
+int clean_path(const char *base, const char *path, char out[4096]) MUST_CHECK;
 void stage_stop(struct build_stage *stage);    /* What is under way ends. */
 void stage_release(struct build_stage *stage); /* its layers */
 /* The tar of a layer is complete in stage->sink. */

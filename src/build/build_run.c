@@ -4,7 +4,8 @@
  * the places of other sandboxes over it: what is written to /tmp or /home belongs to the layer. When the command has
  * exited with 0, brig-layer writes what changed as the tar of a layer, as a second program of the same sandbox.
  *
- *     create -> the command, whose output is the log -> brig-layer diff, whose output is the sink -> the end
+ *     create -> (the secrets) -> the command, whose output is the log -> brig-layer diff, whose output is the sink ->
+ * the end
  *
  * The end of the sandbox is not waited for: the next step begins while it goes.
  */
@@ -28,7 +29,12 @@ struct build_run {
     struct sbox_watch watch;
     struct output *output;
     bool starting, ending;
-    bool writing; /* the second program */
+    bool writing; /* the last program */
+    struct brig_bind binds[MOUNTS_MAX];
+    struct brig_tmpfs tmpfs[MOUNTS_MAX + 1];
+    size_t n_binds, n_tmpfs;
+    struct buf secrets; /* a tar, until it is unpacked */
+    struct process_run *unpacking;
     struct buf said;
     struct build_run *next;
 };
@@ -44,6 +50,9 @@ static void run_free(struct build_run *run)
     mem_free(run->argv);
     mem_free(run->env);
     buf_done(&run->said);
+    if (run->secrets.data)
+        crypto_wipe(run->secrets.data, run->secrets.len);
+    buf_done(&run->secrets);
     mem_free(run);
 }
 
@@ -53,6 +62,8 @@ void runs_free(struct builds *builds)
         struct build_run *run = builds->runs;
         if (run->output)
             output_close(take_ptr(&run->output));
+        if (run->unpacking)
+            process_run_cancel(take_ptr(&run->unpacking));
         if (run->sbox)
             sbox_unwatch(take_ptr(&run->sbox), &run->watch);
         run_free(run);
@@ -71,6 +82,8 @@ static void end(struct build_run *run)
 {
     if (run->output)
         output_close(take_ptr(&run->output));
+    if (run->unpacking)
+        process_run_cancel(take_ptr(&run->unpacking));
     if (!run->sbox || run->starting)
         return; /* the last call of what is under way comes back here */
     if (sbox_end(run->sbox, &run->caller, "run ended", on_ended, run, NULL) < 0)
@@ -96,7 +109,7 @@ static void on_gone(void *ctx, struct sbox *sbox UNUSED)
     struct brig_err err;
 
     run->sbox = NULL;
-    if (run->output || run->starting || run->ending)
+    if (run->output || run->starting || run->ending || run->unpacking)
         return; /* the last call of what is under way comes */
     (void)err_set(&err, BRIG_E_GONE, 0, "the sandbox of the step has ended");
     fail(run, &err);
@@ -176,7 +189,7 @@ static void on_output_end(void *ctx, const char *receipt, size_t len)
     run->output = NULL;
     if (r == 0 && !run->writing && run->stage) {
         run->writing = true;
-        r = run->sbox ? sink_create(run->stage, run_wrote, &run->stage->sink, &err)
+        r = run->sbox ? sink_create(run->stage, run_wrote, stage_layer, &run->stage->sink, &err)
                       : err_set(&err, BRIG_E_GONE, 0, "the sandbox of the step has ended");
         if (r == 0)
             r = start(run, &err);
@@ -236,6 +249,39 @@ static int start(struct build_run *run, struct brig_err *err)
     return r;
 }
 
+/* The secrets are in place: now the command. */
+static void on_unpacked(void *ctx, const char *receipt, size_t len, const struct brig_err *err)
+{
+    struct build_run *run = ctx;
+    struct brig_err why = {0};
+    int r;
+
+    run->unpacking = NULL;
+    crypto_wipe(run->secrets.data, run->secrets.len);
+    buf_done(&run->secrets);
+    r = err ? -1 : judge(run, receipt, len, &why);
+    if (r == 0 && run->sbox && run->stage)
+        r = start(run, &why);
+    else if (r == 0)
+        r = err_set(&why, BRIG_E_GONE, 0, "the sandbox of the step has ended");
+    if (r < 0)
+        fail(run, err ? err : &why);
+    if (!run->sbox && !run->ending)
+        run_free(run);
+}
+
+static int unpack(struct build_run *run, struct brig_err *err)
+{
+    static const char *const argv[] = {LAYER_RUN_PROGRAM, "unpack", "-", SECRETS_DIR, NULL};
+    const struct process_spec spec = {.argv = argv,
+                                      .workdir = "/",
+                                      .timeout_ms = run->builds->o.config->templates_timeout,
+                                      .input = run->secrets.data,
+                                      .input_len = run->secrets.len};
+
+    return process_run(run->sbox, &run->caller, &spec, on_unpacked, run, &run->unpacking, err);
+}
+
 static void on_created(void *ctx, struct sbox *sbox, const struct brig_err *err)
 {
     struct build_run *run = ctx;
@@ -252,7 +298,7 @@ static void on_created(void *ctx, struct sbox *sbox, const struct brig_err *err)
     sbox_watch(sbox, &run->watch);
     if (!run->stage)
         end(run);
-    else if (start(run, &why) < 0)
+    else if ((run->secrets.len > 0 ? unpack(run, &why) : start(run, &why)) < 0)
         fail(run, &why);
 }
 
@@ -295,6 +341,10 @@ static int create(struct build_run *run, const char *network, struct brig_err *e
     spec.ephemeral = spec.service = spec.raw_upper = true;
     spec.below = run->below;
     spec.n_below = run->stage->n_layers;
+    spec.binds = run->binds;
+    spec.n_binds = run->n_binds;
+    spec.tmpfs = run->tmpfs;
+    spec.n_tmpfs = run->n_tmpfs;
     return manager_create_sandbox(run->builds->o.manager, &run->caller, &spec, NULL, no_fingerprint, on_created, run,
                                   err);
 }
@@ -306,6 +356,26 @@ static const char **ended(const struct build_list *list)
     if (items && list->n > 0)
         memcpy(items, list->items, list->n * sizeof *items);
     return items;
+}
+
+/* A cache is an overlay over an empty directory of ours: what is written there is gone with the sandbox. */
+static int take_mounts(struct build_run *run, const struct run_spec *spec, struct brig_err *err)
+{
+    const char *empty = library_empty(run->builds->o.library);
+    bool secrets = false;
+
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        const struct build_mount *mount = &spec->mounts[i];
+        if (mount->kind == MOUNT_TMPFS)
+            run->tmpfs[run->n_tmpfs++] = (struct brig_tmpfs){mount->target, mount->size};
+        else if (mount->kind == MOUNT_CACHE)
+            run->binds[run->n_binds++] = (struct brig_bind){.source = empty, .target = mount->target, .overlay = true};
+        else
+            secrets = true;
+    }
+    if (secrets)
+        run->tmpfs[run->n_tmpfs++] = (struct brig_tmpfs){SECRETS_DIR, 4u << 20};
+    return mounts_secrets(run->stage->build, spec, &run->secrets) < 0 ? err_nomem(err) : 0;
 }
 
 int run_start(struct build_stage *stage, const struct run_spec *spec, struct brig_err *err)
@@ -324,6 +394,7 @@ int run_start(struct build_stage *stage, const struct run_spec *spec, struct bri
                               .workdir = spec->workdir,
                               .user = spec->user,
                               .said = BUF_INIT(SAID_MAX),
+                              .secrets = BUF_INIT(8u << 20),
                               .next = builds->runs};
     builds->runs = run;
     int r = run->names && run->argv && run->env ? 0 : err_nomem(err);
@@ -331,6 +402,8 @@ int run_start(struct build_stage *stage, const struct run_spec *spec, struct bri
         str_assign(run->names[i], stage->layers[i].name);
         run->below[i] = run->names[i];
     }
+    if (r == 0)
+        r = take_mounts(run, spec, err);
     if (r == 0)
         r = create(run, spec->network, err);
     if (r < 0) {

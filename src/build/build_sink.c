@@ -12,7 +12,7 @@ static void check(struct build_sink *sink)
     if (!sink->ended || sink->over || !spool_is_idle(sink->spool))
         return;
     sink->over = true;
-    stage_layer(sink->stage);
+    sink->done(sink->stage);
 }
 
 static void on_wrote(void *ctx, size_t len, int error)
@@ -30,14 +30,14 @@ static void on_wrote(void *ctx, size_t len, int error)
 }
 
 int sink_create(struct build_stage *stage, void (*wrote)(struct build_stage *stage, size_t len),
-                struct build_sink **ret, struct brig_err *err)
+                void (*done)(struct build_stage *stage), struct build_sink **ret, struct brig_err *err)
 {
     struct builds *builds = stage->build->builds;
     struct build_sink *sink = mem_zalloc(sizeof *sink);
 
     if (!sink)
         return err_nomem(err);
-    *sink = (struct build_sink){.stage = stage, .wrote = wrote};
+    *sink = (struct build_sink){.stage = stage, .wrote = wrote, .done = done};
     int r = library_file(builds->o.library, "layer", &sink->file, err);
     if (r == 0 && crypto_hash_create(&sink->hash) < 0)
         r = err_nomem(err);

@@ -94,6 +94,7 @@ static void remember(struct build_stage *stage, const struct build_layer *layer)
 static void finish_step(struct build_stage *stage, const struct build_layer *layer)
 {
     sink_free(take_ptr(&stage->sink));
+    sink_free(take_ptr(&stage->packed));
     remember(stage, layer);
     log_ended(stage, layer);
     stage->at++;
@@ -156,19 +157,18 @@ void stage_layer(struct build_stage *stage)
     stage_fail(stage, &err);
 }
 
-/* Is it known what the step gives? Then it is done: 1. */
-static int from_cache(struct build_stage *stage)
+bool stage_cached(struct build_stage *stage)
 {
     struct build *build = stage->build;
     const struct build_step_info *info =
         build->no_cache ? NULL : build_steps_find(build->builds->o.steps, build->caller.org_id, stage->key);
 
     if (!info || (info->layer[0] && hold(stage, info->layer, info->diff_id, info->bytes, NULL) < 0))
-        return 0;
+        return false;
     build->steps_cached++;
     build->builds->cached++;
     log_cached(stage);
-    return 1;
+    return true;
 }
 
 /* ---- steps of brig-layer ---------------------------------------- */
@@ -183,9 +183,9 @@ static void on_tool_data(void *ctx, const uint8_t *data, size_t len)
 {
     struct build_stage *stage = ctx;
 
-    sink_write(stage->sink, data, len);
-    if (stage->sink->err.code)
-        layer_run_stop(stage->tool, &stage->sink->err);
+    sink_write(stage->tool_sink, data, len);
+    if (stage->tool_sink->err.code)
+        layer_run_stop(stage->tool, &stage->tool_sink->err);
 }
 
 static void on_tool_done(void *ctx, const struct layer_run_result *result)
@@ -195,7 +195,7 @@ static void on_tool_done(void *ctx, const struct layer_run_result *result)
 
     stage->tool = NULL;
     if (result->good) {
-        sink_end(stage->sink);
+        sink_end(stage->tool_sink);
         return;
     }
     if (result->err)
@@ -206,29 +206,29 @@ static void on_tool_done(void *ctx, const struct layer_run_result *result)
     stage_fail(stage, &err);
 }
 
-/* brig-layer writes a layer, with the view of the layers below at /layer. */
-static int run_tool(struct build_stage *stage, const char *const *argv, const char *blob, struct brig_err *err)
+int stage_tool(struct build_stage *stage, const struct build_stage *view, const char *const *argv, const char *blob,
+               struct build_sink **sink, void (*done)(struct build_stage *stage), struct brig_err *err)
 {
     const struct builds_options *o = &stage->build->builds->o;
     const char *below[TEMPLATE_LAYERS_MAX];
     const struct layer_run_events events = {.data = on_tool_data, .done = on_tool_done, .ctx = stage};
-    int r = sink_create(stage, tool_wrote, &stage->sink, err);
+    int r = sink_create(stage, tool_wrote, done, sink, err);
 
-    for (size_t i = 0; i < stage->n_layers; i++)
-        below[i] = stage->layers[i].name;
+    for (size_t i = 0; i < view->n_layers; i++)
+        below[i] = view->layers[i].name;
     const struct layer_run_spec spec = {.org = stage->build->caller.org_id,
                                         .argv = argv,
                                         .blob = blob,
                                         .below = below,
-                                        .n_below = stage->n_layers,
+                                        .n_below = view->n_layers,
                                         .timeout_ms = o->config->templates_timeout};
+    stage->tool_sink = *sink;
     return r < 0 ? r : layer_run_start(o->manager, o->provider, o->config, &spec, &events, &stage->tool, err);
 }
 
 /* ---- WORKDIR ---------------------------------------- */
 
-/* An absolute path without ".", ".." and double slashes. */
-static int clean_path(const char *base, const char *path, char out[4096])
+int clean_path(const char *base, const char *path, char out[4096])
 {
     char text[8192];
     size_t len = 0;
@@ -280,10 +280,10 @@ static int do_workdir(struct build_stage *stage, const struct dockerfile_step *s
     key_text(key, "path", path);
     if (key_end(key, stage->key) < 0)
         return err_nomem(err);
-    if (from_cache(stage))
+    if (stage_cached(stage))
         return 0;
     const char *const argv[] = {"mkdir", "/layer", path, NULL};
-    r = run_tool(stage, argv, NULL, err);
+    r = stage_tool(stage, stage, argv, NULL, &stage->sink, stage_layer, err);
     return r < 0 ? r : 1;
 }
 
@@ -365,6 +365,9 @@ static int do_run(struct build_stage *stage, const struct dockerfile_step *step,
         return step_refuse(err, step, "the stage has no files yet, so there is no program to run");
     if (key_begin(stage, "run", &key) < 0)
         return err_nomem(err);
+    for (size_t i = 0; i < step->n_flags; i++)
+        if (str_eq(step->flags[i].name, "mount")) /* without the values of secrets */
+            key_text(key, "mount", step->flags[i].value ? step->flags[i].value : "");
     key_list(key, "argv", &spec.argv);
     key_list(key, "env", &spec.env);
     key_text(key, "workdir", spec.workdir);
@@ -372,9 +375,11 @@ static int do_run(struct build_stage *stage, const struct dockerfile_step *step,
     key_text(key, "network", spec.network);
     if (key_end(key, stage->key) < 0)
         return err_nomem(err);
-    if (from_cache(stage))
+    if (stage_cached(stage))
         return 0;
-    r = run_start(stage, &spec, err);
+    r = mounts_of(stage, step, &spec, err);
+    if (r == 0)
+        r = run_start(stage, &spec, err);
     return r < 0 ? r : 1;
 }
 
@@ -388,12 +393,30 @@ static int do_step(struct build_stage *stage, const struct dockerfile_step *step
     switch (step->op) {
     case DOCKERFILE_RUN: return do_run(stage, step, err);
     case DOCKERFILE_WORKDIR: return do_workdir(stage, step, err);
+    case DOCKERFILE_COPY:
+    case DOCKERFILE_ADD: return copy_step(stage, step, err);
     default:
         r = image_apply(stage, step, err);
         if (r == 0)
             log_ended(stage, NULL);
         return r;
     }
+}
+
+bool stage_is_blocked(const struct build_stage *stage)
+{
+    const struct build *build = stage->build;
+
+    for (size_t i = 0; i < build->n_froms; i++)
+        if (build->froms[i].step == step_of(stage) && build->stages[build->froms[i].stage].state != STAGE_DONE)
+            return true;
+    return false;
+}
+
+void stage_resume(struct build_stage *stage)
+{
+    stage->state = STAGE_RUNNING;
+    go(stage);
 }
 
 static void go(struct build_stage *stage)
@@ -403,6 +426,11 @@ static void go(struct build_stage *stage)
     int r = 0;
 
     while (build->state == BUILD_RUNNING && stage->at < stage->n_steps) {
+        if (stage_is_blocked(stage)) {
+            stage->state = STAGE_PAUSED;
+            build_go_on(build);
+            return;
+        }
         begin_step(stage, step_of(stage));
         r = do_step(stage, step_of(stage), &err);
         if (r > 0)
@@ -536,6 +564,7 @@ void stage_stop(struct build_stage *stage)
     if (stage->wait)
         layer_wait_cancel(take_ptr(&stage->wait));
     sink_free(take_ptr(&stage->sink));
+    sink_free(take_ptr(&stage->packed));
 }
 
 void stage_release(struct build_stage *stage)

@@ -84,6 +84,8 @@ struct provider_spec {
      * read-only at /.brig/upper, and brig-layer at /.brig/layer.
      */
     bool raw_upper;
+    const struct brig_tmpfs *tmpfs;
+    size_t n_tmpfs;
     /*
      * With PROVIDER_DISKS: the store of the box is this new disk, of limits.disk and limits.inodes. NULL: its store
      * cannot be kept. disk_from: the new disk is a copy of this one and has its size; NULL: it is empty.

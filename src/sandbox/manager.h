@@ -124,6 +124,8 @@ struct sbox_spec {
      * be read at /.brig/upper.
      */
     bool raw_upper;
+    const struct brig_tmpfs *tmpfs; /* They live as long as `below`. */
+    size_t n_tmpfs;
 };
 /*
  * Unknown keys, wrong types and values out of range are BRIG_E_USAGE with one line that names the key and the rule.

@@ -296,6 +296,8 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
         .n_layers = spec->image ? spec->image->info.n_layers : spec->n_below,
         .new_layer = spec->new_layer,
         .raw_upper = spec->raw_upper,
+        .tmpfs = spec->tmpfs,
+        .n_tmpfs = spec->n_tmpfs,
         .writable_root = spec->writable_root,
         .root_inside = spec_has_root(spec),
         .any_user = spec_user_to_find(spec) != NULL,

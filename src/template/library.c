@@ -330,7 +330,13 @@ static int open_dirs(struct library *library, struct brig_err *err)
 {
     int r = open_dir(library, "work", &library->work_fd, err);
 
-    return r < 0 ? r : open_dir(library, "blobs", &library->blobs_fd, err);
+    if (r == 0)
+        r = open_dir(library, "blobs", &library->blobs_fd, err);
+    if (r == 0 && mkdirat(library->blobs_fd, ".empty", 0755) < 0 && errno != EEXIST)
+        r = err_host(err, "%s/blobs/.empty", library->path);
+    if (r == 0 && str_format(library->empty, sizeof library->empty, "%s/blobs/.empty", library->path) < 0)
+        r = err_usage(err, "%s: too long", library->path);
+    return r;
 }
 
 /* The new layer of a run that reads an archive. */
@@ -356,6 +362,11 @@ void library_add_user(struct library *library, struct library_user *user)
 struct maker *library_maker(const struct library *library)
 {
     return library->maker;
+}
+
+const char *library_empty(const struct library *library)
+{
+    return library->empty;
 }
 
 /* ---- files of others ---------------------------------------- */

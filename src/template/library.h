@@ -95,6 +95,9 @@ struct work_file {
 int library_file(struct library *library, const char *prefix, struct work_file **ret, struct brig_err *err) MUST_CHECK;
 void library_file_done(struct library *library, struct work_file *file); /* takes NULL */
 
+/* An empty directory, for overlays over nothing. */
+const char *library_empty(const struct library *library);
+
 /* Somebody whose runs of brig-layer have a new layer of their own. */
 struct library_user {
     bool (*is_busy)(void *ctx, const char *new_layer);

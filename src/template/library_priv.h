@@ -27,6 +27,7 @@
 struct library {
     struct library_options o;
     char path[4000];
+    char empty[4096];
     int work_fd, blobs_fd;
     struct maker *maker;
     struct dist *dist; /* NULL: no registries are asked */

@@ -13,7 +13,6 @@
 #include "cli/escape.h"
 #include "cli/secret_value.h"
 #include "cli/template/template.h"
-#include "client/tree.h"
 
 #define DOCKERFILE_BYTES (1u << 20)
 #define BODY_BYTES (32u << 20)
@@ -125,7 +124,7 @@ static bool put_body(struct buf *body, const struct build_options *options, cons
 
 static ssize_t read_tree(void *ctx, void *data, size_t size, struct brig_err *err)
 {
-    return tree_reader_read(*(struct tree_reader **)ctx, data, size, err);
+    return template_context_read(*(struct template_context **)ctx, data, size, err);
 }
 
 static ssize_t read_nothing(void *ctx UNUSED, void *data UNUSED, size_t size UNUSED, struct brig_err *err UNUSED)
@@ -137,7 +136,7 @@ static ssize_t read_nothing(void *ctx UNUSED, void *data UNUSED, size_t size UNU
 static bool send_context(struct client *client, const char *id, const char *dir)
 {
     AUTO_BUF struct buf target = BUF_INIT(8192);
-    struct tree_reader *tree = NULL;
+    struct template_context *tree = NULL;
     struct brig_err err = {0};
 
     if (!service_target(&target, "/v1/templates/builds/%s/context", id))
@@ -148,7 +147,7 @@ static bool send_context(struct client *client, const char *id, const char *dir)
             cli_error("%s: %s", dir, strerror(errno));
             return false;
         }
-        if (tree_reader_create(fd, "", &tree, &err) < 0) {
+        if (template_context_open(fd, NULL, 0, &tree, &err) < 0) {
             cli_error("%s", err.message);
             return false;
         }
@@ -162,7 +161,7 @@ static bool send_context(struct client *client, const char *id, const char *dir)
                                            .ctx = &tree,
                                            .timeout_ms = CLIENT_NO_TIMEOUT};
     int r = client_call(client, &request, &err);
-    tree_reader_destroy(tree);
+    template_context_close(tree);
     if (r < 0 && r != -ECANCELED)
         cli_error("%s", err.message);
     return r == 0;

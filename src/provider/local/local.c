@@ -102,7 +102,9 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
                                .limits = spec->limits,
                                .require = spec->require,
                                .binds = spec->binds,
-                               .n_binds = spec->n_binds};
+                               .n_binds = spec->n_binds,
+                               .tmpfs = spec->tmpfs,
+                               .n_tmpfs = spec->n_tmpfs};
     struct spec_volume volumes[PROVIDER_VOLUMES_MAX];
     const struct spec_more more = {.zygote = spec->zygote,
                                    .layers = spec->layers,

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * build_copy.c: COPY and ADD. brig-layer writes the layer in a sandbox: it reads the context, or the part of another
+ * stage that it has packed before, and looks at the view of the layers below. Here only the words are read, and the key
+ * is made: of all members of the context that a source can match, so that a change of any of them is noticed.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "build/build_priv.h"
+
+#define WORDS_MAX (DOCKERFILE_MAX_WORDS + 64u)
+
+struct copying {
+    struct build_list sources, excludes;
+    const char *dest, *chown, *chmod;
+    bool parents;
+    const struct build_stage *from; /* NULL: the context */
+};
+
+static int expand_flag(struct build_stage *stage, const struct dockerfile_step *step, const char *name,
+                       const char **ret, struct brig_err *err)
+{
+    const char *text = step_flag(step, name);
+
+    *ret = NULL;
+    return text ? stage_expand(stage, step, text, ret, err) : 0;
+}
+
+/* Relative to the working directory. What ends with a slash, or with ".", is a directory. */
+static int read_dest(struct build_stage *stage, const struct dockerfile_step *step, const char *text,
+                     struct copying *ret, struct brig_err *err)
+{
+    size_t len = strlen(text);
+    bool is_dir = len > 0 && (text[len - 1] == '/' || str_eq(text, ".") || (len > 1 && str_eq(text + len - 2, "/.")));
+    char path[4096 + 1];
+
+    if (!len)
+        return step_refuse(err, step, "the destination is empty");
+    if (clean_path(stage->image.workdir, text, path) < 0)
+        return step_refuse(err, step, "%.64s: the path is too long", text);
+    if (is_dir && !str_eq(path, "/") && strlen(path) < 4095)
+        memcpy(path + strlen(path), "/", 2);
+    ret->dest = build_keep(stage->build, path);
+    return ret->dest ? 0 : err_nomem(err);
+}
+
+/* A source is below the root of where it comes from, whatever it says. */
+static int read_source(struct build_stage *stage, const struct dockerfile_step *step, const char *text,
+                       struct copying *ret, struct brig_err *err)
+{
+    char path[4096 + 1];
+
+    if (strstr(text, "://") || str_starts(text, "git@"))
+        return step_refuse(err, step, "%.64s: sources of the network are not supported; use RUN", text);
+    if (!text[0])
+        return step_refuse(err, step, "a source is empty");
+    if (clean_path("/", text, path) < 0)
+        return step_refuse(err, step, "%.64s: the path is too long", text);
+    const char *kept = build_keep(stage->build, path[1] ? path + 1 : ".");
+    return kept && list_add(stage->build, &ret->sources, kept) == 0 ? 0 : err_nomem(err);
+}
+
+static int read_step(struct build_stage *stage, const struct dockerfile_step *step, struct copying *ret,
+                     struct brig_err *err)
+{
+    const char *word;
+    size_t from = plan_from(stage->build, step, 0);
+    int r = expand_flag(stage, step, "chown", &ret->chown, err);
+
+    ret->from = from < stage->build->n_stages ? &stage->build->stages[from] : NULL;
+    ret->parents = step_flag(step, "parents") && !str_eq(step_flag(step, "parents"), "false");
+    if (r == 0)
+        r = expand_flag(stage, step, "chmod", &ret->chmod, err);
+    for (size_t i = 0; r == 0 && i < step->n_flags; i++)
+        if (str_eq(step->flags[i].name, "exclude")) {
+            r = stage_expand(stage, step, step->flags[i].value ? step->flags[i].value : "", &word, err);
+            if (r == 0 && list_add(stage->build, &ret->excludes, word) < 0)
+                r = err_nomem(err);
+        }
+    for (size_t i = 0; r == 0 && i < step->n_words; i++) {
+        r = stage_expand(stage, step, step->words[i], &word, err);
+        if (r == 0)
+            r = i + 1 < step->n_words ? read_source(stage, step, word, ret, err)
+                                      : read_dest(stage, step, word, ret, err);
+    }
+    return r;
+}
+
+/* ---- the key ---------------------------------------- */
+
+/* Can the source match this member, or something above or below it? What is before the first wildcard decides. */
+static bool may_match(const char *source, const char *name)
+{
+    size_t len = strcspn(source, "*?[\\");
+
+    if (source[len]) /* a pattern: its directories that have no wildcard */
+        while (len > 0 && source[len - 1] != '/')
+            len--;
+    else if (str_eq(source, "."))
+        len = 0;
+    if (len == 0)
+        return true;
+    if (source[len]) /* a pattern in a directory: all below that */
+        return strncmp(name, source, len) == 0;
+    return strncmp(name, source, len) == 0 && (name[len] == '\0' || name[len] == '/');
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct context_member *const *x = a, *const *y = b;
+
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* The members that count, in the order of their names: the order in the archive makes no difference. */
+static int key_members(struct build_key *key, const struct build *build, const struct copying *copying)
+{
+    AUTO_FREE const struct context_member **found = mem_zalloc((build->n_members + 1) * sizeof *found);
+    size_t n = 0;
+
+    if (!found)
+        return -ENOMEM;
+    for (size_t i = 0; i < build->n_members; i++) {
+        size_t k = 0;
+        while (k < copying->sources.n && !may_match(copying->sources.items[k], build->members[i].name))
+            k++;
+        if (k < copying->sources.n)
+            found[n++] = &build->members[i];
+    }
+    qsort(found, n, sizeof *found, by_name);
+    for (size_t i = 0; i < n; i++) {
+        key_text(key, "member", found[i]->name);
+        key_text(key, "mark", found[i]->mark);
+    }
+    return 0;
+}
+
+static int make_key(struct build_stage *stage, const struct dockerfile_step *step, const struct copying *copying)
+{
+    struct build_key *key = NULL;
+    int r = key_begin(stage, step->op == DOCKERFILE_ADD ? "add" : "copy", &key);
+
+    if (r < 0)
+        return r;
+    key_text(key, "dest", copying->dest);
+    key_text(key, "chown", copying->chown ? copying->chown : "");
+    key_text(key, "chmod", copying->chmod ? copying->chmod : "");
+    key_text(key, "parents", copying->parents ? "yes" : "no");
+    key_list(key, "exclude", &copying->excludes);
+    key_list(key, "source", &copying->sources);
+    for (size_t i = 0; copying->from && i < copying->from->n_layers; i++)
+        key_text(key, "from", copying->from->layers[i].name);
+    if (!copying->from)
+        r = key_members(key, stage->build, copying);
+    int ended = key_end(key, stage->key);
+    return r < 0 ? r : ended;
+}
+
+/* ---- the work ---------------------------------------- */
+
+static int start_copy(struct build_stage *stage, const char *blob, struct brig_err *err)
+{
+    const struct copying *copying = stage->copying;
+    AUTO_FREE const char **argv = mem_zalloc(WORDS_MAX * sizeof *argv);
+    size_t n = 0;
+
+    if (!argv)
+        return err_nomem(err);
+    if (2 * copying->excludes.n + copying->sources.n + 16 > WORDS_MAX)
+        return err_usage(err, "too many sources");
+    argv[n++] = "copy";
+    if (copying->chown)
+        argv[n++] = "--chown", argv[n++] = copying->chown;
+    else if (copying->from)
+        argv[n++] = "--keep-owner";
+    if (copying->chmod)
+        argv[n++] = "--chmod", argv[n++] = copying->chmod;
+    if (copying->parents)
+        argv[n++] = "--parents";
+    if (stage->steps[stage->at].op == DOCKERFILE_ADD)
+        argv[n++] = "--archives";
+    for (size_t i = 0; i < copying->excludes.n; i++)
+        argv[n++] = "--exclude", argv[n++] = copying->excludes.items[i];
+    argv[n++] = "/blob";
+    argv[n++] = "/layer";
+    argv[n++] = copying->dest;
+    for (size_t i = 0; i < copying->sources.n; i++)
+        argv[n++] = copying->sources.items[i];
+    return stage_tool(stage, stage, argv, blob, &stage->sink, stage_layer, err);
+}
+
+static void on_packed(struct build_stage *stage)
+{
+    struct brig_err err = stage->packed->err;
+
+    if (err.code || start_copy(stage, stage->packed->file->path, &err) < 0)
+        stage_fail(stage, &err);
+}
+
+/* What the sources need of the other stage, as an archive. */
+static int start_pack(struct build_stage *stage, struct brig_err *err)
+{
+    const struct copying *copying = stage->copying;
+    AUTO_FREE const char **argv = mem_zalloc((2 * copying->sources.n + 8) * sizeof *argv);
+    size_t n = 0;
+
+    if (!argv)
+        return err_nomem(err);
+    argv[n++] = "pack";
+    for (size_t i = 0; i < copying->sources.n; i++)
+        argv[n++] = "--only", argv[n++] = copying->sources.items[i];
+    argv[n++] = "/layer";
+    return stage_tool(stage, copying->from, argv, NULL, &stage->packed, on_packed, err);
+}
+
+int copy_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
+{
+    struct build *build = stage->build;
+    struct copying *copying = arena_alloc(build->arena, sizeof *copying);
+
+    if (!copying)
+        return err_nomem(err);
+    *copying = (struct copying){.dest = NULL};
+    int r = read_step(stage, step, copying, err);
+    if (r < 0)
+        return r;
+    if (!copying->from && !build->context)
+        return step_refuse(err, step, "the build has no context to copy from");
+    if (make_key(stage, step, copying) < 0)
+        return err_nomem(err);
+    if (stage_cached(stage))
+        return 0;
+    stage->copying = copying;
+    r = copying->from ? start_pack(stage, err) : start_copy(stage, build->context->path, err);
+    return r < 0 ? r : 1;
+}

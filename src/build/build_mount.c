@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * build_mount.c: RUN --mount. A tmpfs is a tmpfs, and a cache an empty directory of the step's own (a cache may be
+ * empty at any time). A secret is a file on a tmpfs at /run/secrets, or a variable of the command; its value is never
+ * part of a key, a layer or a log.
+ */
+#include <string.h>
+
+#include "base/parse.h"
+#include "build/build_priv.h"
+#include "codec/tar/tar.h"
+
+#define TMPFS_SIZE (UINT64_C(256) << 20)
+
+static bool key_is(const char *key, const char *words)
+{
+    return str_has_word(words, key, strlen(key));
+}
+
+static int read_octal(const char *text, uint32_t *ret)
+{
+    uint32_t value = 0;
+
+    for (const char *c = text; *c; c++) {
+        if (*c < '0' || *c > '7' || value > 0777)
+            return -EINVAL;
+        value = value * 8 + (uint32_t)(*c - '0');
+    }
+    *ret = value;
+    return text[0] ? 0 : -EINVAL;
+}
+
+static int set(struct build *build, const struct dockerfile_step *step, const char *key, const char *value,
+               struct build_mount *ret, struct brig_err *err)
+{
+    static const char *const kinds[MOUNT_KIND_MAX] = {"tmpfs", "cache", "secret"};
+    const char *kept = build_keep(build, value);
+    int r = 0;
+
+    if (!kept)
+        return err_nomem(err);
+    if (key_is(key, "type")) {
+        size_t i = 0;
+        while (i < MOUNT_KIND_MAX && !str_eq(value, kinds[i]))
+            i++;
+        if (i == MOUNT_KIND_MAX)
+            return step_refuse(err, step, "--mount=type=%.32s: expected tmpfs, cache or secret%s", value,
+                               str_eq(value, "bind") ? "; COPY the files instead" : "");
+        ret->kind = (enum mount_kind)i;
+        ret->typed = true;
+    } else if (key_is(key, "target dst destination")) {
+        ret->target = kept;
+    } else if (key_is(key, "id")) {
+        ret->id = kept;
+    } else if (key_is(key, "env")) {
+        ret->env = kept;
+    } else if (key_is(key, "required")) {
+        ret->required = !str_eq(value, "false");
+    } else if (key_is(key, "size")) {
+        r = brig_parse_size(value, &ret->size);
+    } else if (key_is(key, "mode")) {
+        r = read_octal(value, &ret->mode);
+    } else if (key_is(key, "uid")) {
+        r = parse_u32(value, &ret->uid);
+    } else if (key_is(key, "gid")) {
+        r = parse_u32(value, &ret->gid);
+    } else if (!key_is(key, "sharing")) { /* what several steps share is empty for each */
+        return step_refuse(err, step, "--mount: %.32s is not supported", key);
+    }
+    return r < 0 || ret->uid > 65535 || ret->gid > 65535
+               ? step_refuse(err, step, "--mount: %.32s=%.32s: not such a value", key, value)
+               : 0;
+}
+
+static int check(struct build *build, const struct dockerfile_step *step, struct build_mount *mount,
+                 struct brig_err *err)
+{
+    char path[4096];
+
+    if (!mount->typed)
+        return step_refuse(err, step, "--mount: type=bind, the default, is not supported; COPY the files instead");
+    if (mount->kind == MOUNT_SECRET && !mount->id && mount->target)
+        mount->id = strrchr(mount->target, '/') ? strrchr(mount->target, '/') + 1 : mount->target;
+    if (mount->kind == MOUNT_SECRET && (!mount->id || !mount->id[0] || strchr(mount->id, '/')))
+        return step_refuse(err, step, "--mount=type=secret: expected an id");
+    if (mount->kind == MOUNT_SECRET && !mount->target) {
+        if (str_format(path, sizeof path, SECRETS_DIR "/%s", mount->id) < 0)
+            return step_refuse(err, step, "--mount=type=secret: the id is too long");
+        mount->target = build_keep(build, path);
+        if (!mount->target)
+            return err_nomem(err);
+    } else {
+        mount->has_target = mount->target;
+    }
+    if (!mount->target || mount->target[0] != '/' || clean_path("/", mount->target, path) < 0 || str_eq(path, "/"))
+        return step_refuse(err, step, "--mount: expected target=, an absolute path");
+    if (mount->kind == MOUNT_SECRET && (!str_starts(path, SECRETS_DIR "/") || strchr(path + sizeof SECRETS_DIR, '/')))
+        return step_refuse(err, step, "--mount=type=secret: target must be a file in " SECRETS_DIR ", or use env=");
+    mount->target = build_keep(build, path);
+    return mount->target ? 0 : err_nomem(err);
+}
+
+int mount_read(struct build *build, const struct dockerfile_step *step, const char *text, struct build_mount *ret,
+               struct brig_err *err)
+{
+    *ret = (struct build_mount){.mode = 0400, .size = TMPFS_SIZE};
+    while (*text) {
+        size_t len = strcspn(text, ",");
+        const char *equals = memchr(text, '=', len);
+        size_t key_len = equals ? (size_t)(equals - text) : len;
+        const char *key = build_copy(build, text, key_len),
+                   *value = build_copy(build, equals ? equals + 1 : "", equals ? len - key_len - 1 : 0);
+        int r = key && value ? set(build, step, key, value, ret, err) : err_nomem(err);
+        if (r < 0)
+            return r;
+        text += len + (text[len] == ',');
+    }
+    return check(build, step, ret, err);
+}
+
+static const char *mount_secret(const struct build *build, const struct build_mount *mount)
+{
+    for (size_t i = 0; i < build->secret_ids.n; i++)
+        if (str_eq(build->secret_ids.items[i], mount->id))
+            return build->secrets.items[i];
+    return NULL;
+}
+
+/* All mounts of a RUN; the variables of secrets are added to env. */
+int mounts_of(struct build_stage *stage, const struct dockerfile_step *step, struct run_spec *ret, struct brig_err *err)
+{
+    struct build *build = stage->build;
+    struct build_mount *mounts = arena_alloc(build->arena, (step->n_flags + 1) * sizeof *mounts);
+    size_t n = 0;
+
+    if (!mounts)
+        return err_nomem(err);
+    for (size_t i = 0; i < step->n_flags; i++) {
+        if (!str_eq(step->flags[i].name, "mount"))
+            continue;
+        struct build_mount *mount = &mounts[n];
+        int r = mount_read(build, step, step->flags[i].value ? step->flags[i].value : "", mount, err);
+        if (r < 0)
+            return r;
+        const char *value = mount->kind == MOUNT_SECRET ? mount_secret(build, mount) : NULL;
+        if (mount->kind == MOUNT_SECRET && !value && mount->required)
+            return step_refuse(err, step, "the secret %.64s was not given", mount->id);
+        if (value && mount->env && list_set(build, &ret->env, mount->env, value) < 0)
+            return err_nomem(err);
+        n += mount->kind != MOUNT_SECRET || (value && (!mount->env || mount->has_target));
+    }
+    if (n > MOUNTS_MAX)
+        return step_refuse(err, step, "more than %u mounts", MOUNTS_MAX);
+    ret->mounts = mounts;
+    ret->n_mounts = n;
+    return 0;
+}
+
+static int put_file(struct buf *out, const char *name, const struct build_mount *mount, const char *value)
+{
+    static const uint8_t zeroes[TAR_BLOCK];
+    const struct tar_member member = {.kind = TAR_FILE,
+                                      .name = name,
+                                      .name_len = strlen(name),
+                                      .link = "",
+                                      .mode = mount->mode,
+                                      .uid = mount->uid,
+                                      .gid = mount->gid,
+                                      .size = strlen(value)};
+    uint8_t *header = mem_alloc(TAR_HEADER_MAX);
+    int len = header ? tar_put_header(header, &member) : -ENOMEM;
+    int r = len < 0 ? len : buf_append(out, header, (size_t)len);
+
+    mem_free(header);
+    if (r == 0)
+        r = buf_append(out, value, strlen(value));
+    return r < 0 ? r : buf_append(out, zeroes, tar_padding(strlen(value)));
+}
+
+int mounts_secrets(const struct build *build, const struct run_spec *spec, struct buf *out)
+{
+    static const uint8_t zeroes[2 * TAR_BLOCK];
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < spec->n_mounts; i++)
+        if (spec->mounts[i].kind == MOUNT_SECRET)
+            r = put_file(out, spec->mounts[i].target + sizeof SECRETS_DIR, &spec->mounts[i],
+                         mount_secret(build, &spec->mounts[i]));
+    return r < 0 || out->len == 0 ? r : buf_append(out, zeroes, sizeof zeroes);
+}
