@@ -7,13 +7,14 @@ import json
 import os
 import pathlib
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import unittest
 
 from helpers import BRIG, wait_until
 from imagekit import Image, base_layer, entry, tar
-from service import Daemon, ServiceTest
+from service import DEFAULT_ORG, Daemon, ServiceTest
 
 MIB = 1 << 20
 
@@ -509,6 +510,50 @@ class Restarts(unittest.TestCase):
                     self.d.ask("DELETE", f"/v1/sandboxes/{box}")
                 for path in ("volumes/v", f"snapshots/{kept}", "templates/t"):
                     self.assertEqual(self.d.ask("DELETE", f"/v1/{path}").status, 204, path)
+
+    def left(self):
+        """The disks that are there; the pool goes with the last one."""
+        return [name for name in os.listdir(os.path.join(self.d.dir, "state", "disks"))
+                if name == "pool.xfs" or name.startswith(("vol-", "snap-", "box-"))]
+
+    @unittest.skipIf(os.environ.get("BRIG_TEST_PG_URL"), "it changes SQLite's tables by hand")
+    def test_records_and_disks_are_compared(self):
+        self.assertEqual(self.d.ask("POST", "/v1/volumes", {"name": "forgotten", "size": "16m"}).status, 201)
+        self.assertNotEqual(self.left(), [])
+        self.d.stop()
+        ghost = f"vol-{'a' * 26}"
+        store = sqlite3.connect(os.path.join(self.d.dir, "state", "service", "brig.db"), timeout=30)
+        store.execute("DELETE FROM objects WHERE kind = 'volume'")
+        store.execute("INSERT INTO objects VALUES ('volume', ?, ?, 1, 1, 1, ?)",
+                      (DEFAULT_ORG, ghost, json.dumps({"name": "ghost", "size": 16 * MIB, "inodes": 1024})))
+        store.commit()
+        store.close()
+        self.d.start()
+        self.d.wait_ready()
+        wait_until("the disk without a record is gone", lambda: self.left() == [])
+        self.assertEqual([(v["id"], v["state"]) for v in self.d.ask("GET", "/v1/volumes").json["volumes"]],
+                         [(ghost, "lost")])
+        answer = self.d.ask("POST", "/v1/sandboxes", {"volumes": [{"name": "ghost", "target": "/v"}]})
+        self.assertEqual((answer.status, answer.json["error"]["message"]), (503, "volume ghost: its disk is gone"))
+        self.assertIn(b"volume.lost", self.d.ask("GET", "/v1/audit?limit=100").body)
+        self.assertEqual(self.d.ask("DELETE", "/v1/volumes/ghost").status, 204)
+
+    def test_nothing_is_left_of_what_was_removed(self):
+        box = self.d.create(forkable=True, limits={"disk": "32m"})["id"]
+        forks = self.d.ask("POST", f"/v1/sandboxes/{box}/fork", {"count": 2}).json["sandboxes"]
+        kept = self.d.ask("POST", f"/v1/sandboxes/{box}/snapshot", {}).json["id"]
+        for _ in range(2):  # the second takes the name, and the first's disk is nobody's
+            answer = self.d.ask("POST", f"/v1/sandboxes/{box}/commit", {"name": "t", "replace": True})
+            self.assertEqual(answer.status, 201, answer)
+        self.assertEqual(self.d.ask("POST", "/v1/templates/t/tag", {"name": "second"}).status, 201)
+        self.assertEqual(self.d.ask("DELETE", "/v1/templates/t").status, 204)
+        new = self.d.create(template="second")["id"]
+        for one in (box, new, *(f["id"] for f in forks)):
+            self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{one}").status, 204)
+        self.assertNotEqual(self.left(), [])
+        self.assertEqual(self.d.ask("DELETE", f"/v1/snapshots/{kept}").status, 204)
+        self.assertEqual(self.d.ask("DELETE", "/v1/templates/second").status, 204)
+        wait_until("every disk is gone", lambda: self.left() == [])
 
 
 if __name__ == "__main__":
