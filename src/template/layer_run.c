@@ -83,16 +83,21 @@ static void on_done(void *ctx, const struct own_run_result *result)
 
 /* ---- output ------------------------------------------------------------------------------------------- */
 
-static void take_lines(struct layer_run *run)
+/* Lines as they are complete. A piece may be longer than any line, so it is not put behind the last one as a whole. */
+static int take_lines(struct layer_run *run, const uint8_t *data, size_t len)
 {
-    char *newline;
-
-    while (run->line.len > 0 && (newline = memchr(run->line.data, '\n', run->line.len))) {
-        size_t len = (size_t)(newline - run->line.data);
-        *newline = '\0';
+    for (;;) {
+        const uint8_t *newline = memchr(data, '\n', len);
+        size_t n = newline ? (size_t)(newline - data) : len;
+        if (buf_append(&run->line, data, n) < 0)
+            return -EMSGSIZE;
+        if (!newline)
+            return 0;
         if (run->events.line && !run->forgotten)
-            run->events.line(run->events.ctx, run->line.data, len);
-        buf_consume(&run->line, len + 1);
+            run->events.line(run->events.ctx, run->line.len > 0 ? run->line.data : "", run->line.len);
+        buf_consume(&run->line, run->line.len);
+        data = newline + 1;
+        len -= n + 1;
     }
 }
 
@@ -110,11 +115,9 @@ static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
         if (run->said.len + len > SAID_MAX)
             buf_consume(&run->said, run->said.len); /* the last line is what is shown */
         (void)!buf_append(&run->said, data, len > SAID_MAX ? SAID_MAX : len);
-    } else if (buf_append(&run->line, data, len) < 0) {
+    } else if (take_lines(run, data, len) < 0) {
         (void)err_set(&too_long, BRIG_E_INVALID, 0, "the reader of images said a line that is too long");
         own_run_stop(run->own, &too_long);
-    } else {
-        take_lines(run);
     }
     own_run_consumed(run->own, stream, len);
 }
