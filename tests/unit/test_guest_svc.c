@@ -438,7 +438,7 @@ static void the_rest_out_of_range(void **state)
     REFUSED(proc_signal, 8, 3); /* two at once */
     REFUSED(proc_signal, 8, 8);
     REFUSED(proc_info, 0, 0);
-    REFUSED(proc_info, 8, 64);
+    REFUSED(proc_info, 8, 32);
     REFUSED(proc_info, 12, 2);
     REFUSED(proc_info, 40, 11); /* older than written */
     REFUSED(shell_result, 0, 256);
