@@ -290,6 +290,7 @@ route_fn route_run, route_process_start, route_process_list, route_process_get, 
     route_process_output, route_process_attach, route_process_stdin, route_process_signal, route_process_resize,
     route_process_wait;
 route_fn route_shell_open, route_shell_run, route_shell_close;
+route_fn route_service_list, route_service_start, route_service_stop, route_service_restart, route_service_log;
 route_fn route_file_get, route_file_put, route_file_delete, route_file_stat, route_file_list, route_file_mkdir,
     route_file_move, route_file_watch, route_tar_get, route_tar_put;
 route_fn route_port_list, route_port_token, route_proxy;

@@ -71,11 +71,14 @@ struct print {
 
 static bool differs(const struct column *column, const struct json_value *rows)
 {
-    const char *first = rows ? get_text(rows->first, column->member, "") : "";
+    const struct json_value *first = rows ? rows->first : NULL;
 
-    for (const struct json_value *row = rows ? rows->first : NULL; row; row = row->next)
-        if (!str_eq(get_text(row, column->member, ""), first))
+    for (const struct json_value *row = first; row; row = row->next) {
+        const struct json_value *a = json_get(row, column->member), *b = json_get(first, column->member);
+        if (!str_eq(get_text(row, column->member, ""), get_text(first, column->member, "")) ||
+            (a ? a->count : 0) != (b ? b->count : 0))
             return true;
+    }
     return false;
 }
 

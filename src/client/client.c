@@ -76,6 +76,11 @@ uint64_t client_length(const struct client *client)
                                                  : CLIENT_LENGTH_UNKNOWN;
 }
 
+const struct buf *client_reply(const struct client *client)
+{
+    return &client->reply;
+}
+
 const char *client_error_code(const struct client *client)
 {
     return client->error_code;

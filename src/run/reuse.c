@@ -106,7 +106,7 @@ static void on_made(void *ctx, struct sbox *sbox, const struct brig_err *err)
 
     wait->asked = false;
     if (!wait->run) {
-        if (sbox && wait->ephemeral)
+        if (!err && wait->ephemeral)
             (void)!sbox_end(sbox, NULL, "cancelled", NULL, NULL, NULL);
         wait_free(wait);
     } else if (!err) {

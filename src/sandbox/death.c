@@ -12,6 +12,7 @@
  */
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
+#include "sandbox/services/services_priv.h"
 
 #define GRACE_NS (100 * NS_PER_MS)
 #define BACKOFF_NS (50 * NS_PER_MS)
@@ -259,6 +260,7 @@ void sbox_box_ended(void *ctx, const struct box_end *end)
     if (priv->announced)
         children_gone(sbox); /* before their questions fail: an answer that was waiting for one is still an answer */
     sbox_fail_tickets(sbox);
+    services_gone(sbox);
     sbox_fail_change(sbox, &err);
     processes_gone(sbox);
     if (!priv->announced) {

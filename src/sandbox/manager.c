@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
+#include "sandbox/services/services_priv.h"
 
 #ifdef BRIG_TEST
 uint64_t sandbox_clock_skew;
@@ -273,6 +274,7 @@ static void sbox_free(struct sbox *sbox)
     soft_stop_drop(sbox);
     children_free(sbox);
     processes_free(sbox);
+    services_free(sbox);
     link_destroy(priv->link);
     sbox_drop_updates(sbox);
     while (priv->tickets) {

@@ -107,6 +107,8 @@ struct sbox_spec {
     char reuse_config[80]; /* With reuse: the configuration under which it was made. */
     bool ephemeral;        /* For one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash. */
     char *memory;          /* It owns the strings. */
+    char *services;        /* A JSON array (services.h) with its own memory; NULL: none. */
+    bool services_keep;    /* If one does not come up, the sandbox stays all the same. */
     char note[256];        /* For example: python:3.12 was asked for and the host has python 3.11. */
     /* What the template's name meant when it was asked for, with a memory of its own; NULL: no template of layers. */
     struct template_copy *image;

@@ -170,6 +170,12 @@ struct sbox_private {
     struct call *find_user;
     struct soft_stop *soft_stop; /* It is being stopped, and its programs have been asked to end; or NULL. */
 
+    bool services_wait; /* They are started once the network is there. */
+    struct ask *asks;
+    struct service_log *logs, *tail_log;
+    char failed_service[64]; /* The one that did not come up, and its last output. */
+    struct buf service_tail;
+
     /* pause, resume */
     sbox_done_fn *change_done;
     void *change_ctx;

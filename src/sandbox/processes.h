@@ -128,6 +128,19 @@ void process_drop_calls(struct process *process);
 /* Why it did not start. */
 void process_start_failure(const struct process *process, struct brig_err *err);
 
+/*
+ * Fills in what a program's START says: ids, working directory, argv and environment; keep as in process_strings().
+ * What the sandbox cannot give is BRIG_E_REFUSED.
+ */
+int process_message(struct sbox *sbox, const struct process_spec *spec, const char *workdir, struct process *keep,
+                    struct buf *strings, struct svc_proc_start *ret, struct brig_err *err) MUST_CHECK;
+
+/* ---- spec_services.c, sbox_services.c ------------------------------------------------------------------------- */
+struct service_def;
+/* The program of a service, or (probe) the command that says whether it is up. */
+int service_process(const struct service_def *def, bool probe, const struct sbox *sbox, struct process_spec_parsed *ret,
+                    struct brig_err *err) MUST_CHECK;
+
 /* ---- sbox_judge.c --------------------------------------------------------------------------------------------- */
 void process_judge(struct process *process);      /* It may ask for statistics first; ends in process_ended(). */
 void process_judge_gone(struct process *process); /* the sandbox took it along */

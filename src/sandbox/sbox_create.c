@@ -17,6 +17,7 @@
 #include "provider/providers.h"
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
+#include "sandbox/services/services_priv.h"
 
 #define DEFAULT_WORKDIR "/workspace" /* made by the jail */
 
@@ -76,11 +77,25 @@ static void running(struct sbox *sbox)
     idem_settle(manager, idem, sbox, NULL);
 }
 
+/* Once the network is there: a service that asks for a name at its start gets an answer. */
+static void start_services(struct sbox *sbox)
+{
+    struct brig_err err = {0};
+
+    if (sbox->state != SBOX_CREATING || network_waits(sbox))
+        return;
+    sbox->priv->services_wait = false;
+    if (services_begin(sbox, &err) < 0)
+        give_up(sbox, &err);
+}
+
 /* Whatever comes last, the store's commit or brig-egress, ends the create. */
 static void settle(struct sbox *sbox)
 {
     struct sbox_private *priv = sbox->priv;
 
+    if (priv->services_wait)
+        start_services(sbox);
     if (sbox->state != SBOX_CREATING || !priv->settling || priv->commits > 0 || network_waits(sbox))
         return;
     if (priv->create_err.code)
@@ -134,11 +149,35 @@ static void commit(struct sbox *sbox)
         give_up(sbox, &err);
 }
 
+/* The box can be used: its services are started, if it has some, and then it is committed. */
+static void go_on(struct sbox *sbox)
+{
+    if (!sbox->spec.services) {
+        commit(sbox);
+        return;
+    }
+    sbox->priv->services_wait = true;
+    start_services(sbox);
+}
+
+void create_services_done(struct sbox *sbox, const struct brig_err *err)
+{
+    if (sbox->state != SBOX_CREATING)
+        return;
+    if (err && !sbox->spec.services_keep) {
+        give_up(sbox, err);
+        return;
+    }
+    if (err)
+        str_cut(sbox->spec.note, sizeof sbox->spec.note, err->message);
+    commit(sbox);
+}
+
 /* Goes on once brig-init has answered everything that it was asked. */
 static void prepared(struct sbox *sbox)
 {
     if (!sbox->priv->mkdir && !sbox->priv->find_user)
-        commit(sbox);
+        go_on(sbox);
 }
 
 /* ---- the user ------------------------------------------------------------------------------------------- */
@@ -372,7 +411,7 @@ void create_ended(struct sbox *sbox)
     struct idem *idem = take_ptr(&priv->idem);
     sbox_done_fn *done = take_ptr(&priv->create_done);
     if (done)
-        done(priv->create_ctx, NULL, &err);
+        done(priv->create_ctx, priv->failed_service[0] ? sbox : NULL, &err);
     idem_settle(manager, idem, NULL, &err);
     sbox_finish(sbox);
 }

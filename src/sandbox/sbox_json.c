@@ -75,6 +75,22 @@ static void put_secrets(struct json *json, const struct sbox_spec *spec)
     json_end(json);
 }
 
+/* The store has them as they were asked for; people see the names, and ask for the rest. */
+static void put_services(struct json *json, const char *services, bool values)
+{
+    AUTO_JSON struct json_doc *doc = NULL;
+
+    if (values) {
+        json_key_raw(json, "services", services, strlen(services));
+        return;
+    }
+    json_key_array(json, "services");
+    if (json_read(services, strlen(services), JSON_READ_VALUES, &doc, NULL) == 0)
+        for (const struct json_value *v = json_root(doc)->first; v; v = v->next)
+            json_string(json, json_get_text(v, "name", ""));
+    json_end(json);
+}
+
 void json_spec(struct json *json, const struct sbox_spec *spec, bool values)
 {
     json_key_string(json, "template", spec->template_name);
@@ -108,6 +124,10 @@ void json_spec(struct json *json, const struct sbox_spec *spec, bool values)
     json_key_string(json, "idle_policy", spec->idle_ignores_processes ? "requests" : "activity");
     json_key_string(json, "confine", spec->confine ? "workdir" : "root");
     json_key_bool(json, "writable_root", spec->writable_root);
+    if (spec->services) {
+        json_key_string(json, "on_service_failure", spec->services_keep ? "keep" : "end");
+        put_services(json, spec->services, values);
+    }
 }
 
 void sbox_json(const struct sbox *sbox, struct json *json)

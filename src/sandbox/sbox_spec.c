@@ -7,6 +7,7 @@
 
 #include "host/limits.h"
 #include "sandbox/private.h"
+#include "sandbox/services/services.h"
 #include "spawner/spawner_wire.h"
 
 struct spec_in {
@@ -16,6 +17,7 @@ struct spec_in {
     struct sbox_spec *spec;
     bool stored; /* it was taken once: bounds that are younger do not end it */
     bool workdir_given, user_given, disk_given, writable_root_given;
+    const struct json_value *services; /* NULL: none are given */
 };
 
 typedef int member_fn(struct spec_in *in, const struct json_value *v, struct brig_err *err);
@@ -376,6 +378,49 @@ static int read_writable_root(struct spec_in *in, const struct json_value *v, st
     return spec_bool(v, "writable_root", &in->spec->writable_root, err);
 }
 
+static int read_services(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    if (v->type != JSON_ARRAY)
+        return err_usage(err, "services: must be an array");
+    in->services = v;
+    return 0;
+}
+
+static int read_on_service_failure(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    static const char *const words[] = {"end", "keep", NULL};
+    int r = spec_word(v, "on_service_failure", words, err);
+
+    in->spec->services_keep = r == 1;
+    return r < 0 ? r : 0;
+}
+
+/* Those of the request over those of the template, judged together. */
+static int take_services(struct spec_in *in, const struct json_value *of_template, struct brig_err *err)
+{
+    struct service_defs *defs = NULL;
+    AUTO_BUF struct buf text = BUF_INIT(SVC_OPEN_MAX);
+    struct json json = JSON_INIT(&text);
+
+    if (!in->services && !of_template)
+        return 0;
+    defs = mem_alloc(sizeof *defs);
+    if (!defs)
+        return err_nomem(err);
+    int r = service_defs_read(in->services, of_template, defs, err);
+    if (r == 0 && defs->n > 0) {
+        service_defs_put(defs, true, &json);
+        r = json_finish(&json);
+        r = r == -EMSGSIZE ? err_usage(err, "services: longer than %u bytes", SVC_OPEN_MAX)
+            : r < 0        ? err_nomem(err)
+                           : 0;
+        if (r == 0 && !(in->spec->services = mem_strdup(text.data)))
+            r = err_nomem(err);
+    }
+    mem_free(defs);
+    return r;
+}
+
 static const struct {
     const char *key;
     member_fn *read;
@@ -401,6 +446,8 @@ static const struct {
     {"idle_policy", read_idle_policy},
     {"confine", read_confine},
     {"writable_root", read_writable_root},
+    {"services", read_services},
+    {"on_service_failure", read_on_service_failure},
 };
 
 static int read_members(struct spec_in *in, const struct json_value *json, struct brig_err *err)
@@ -458,9 +505,12 @@ int spec_parse(const struct json_value *json, const struct config *config, const
         r = spec_template_use(&spec, config, templates, caller, in.workdir_given, in.user_given, err);
     if (r == 0 && !stored && spec.image && spec.image->info.disk[0])
         r = spec_template_disk(&spec, in.disk_given, in.writable_root_given, err);
+    if (r == 0)
+        r = take_services(&in, NULL, err);
     if (r < 0) {
         mem_free(in.memory.base);
         mem_free(spec.network);
+        mem_free(spec.services);
         template_copy_free(spec.image);
         return r;
     }
@@ -513,6 +563,7 @@ void sbox_spec_done(struct sbox_spec *spec)
         return;
     mem_free(spec->memory);
     mem_free(spec->network);
+    mem_free(spec->services);
     template_copy_free(spec->image);
     *spec = (struct sbox_spec){0};
 }

@@ -186,33 +186,41 @@ int process_strings(struct sbox *sbox, const struct process_spec *spec, struct p
     return r;
 }
 
-static int start(struct process *process, const struct process_spec *spec, struct brig_err *err)
+int process_message(struct sbox *sbox, const struct process_spec *spec, const char *workdir, struct process *keep,
+                    struct buf *strings, struct svc_proc_start *ret, struct brig_err *err)
 {
     const char *user = spec->user;
-    AUTO_BUF struct buf strings = BUF_INIT(GUEST_STRINGS_MAX);
-    struct svc_proc_start msg = {
-        .flags = (spec->tty ? SVC_PROC_TTY : 0u) | (process->stdin_open ? SVC_PROC_STDIN : 0u) |
-                 (user ? SVC_PROC_USER : 0u) | (process->shell ? SVC_PROC_SHELL : 0u) |
-                 (spec->hold || process->is_run ? SVC_PROC_HOLD : 0u),
-        .rows = spec->rows,
-        .cols = spec->cols,
-        .ring = spec->ring,
-        .workdir = {process->workdir, (uint32_t)strlen(process->workdir)},
-        .user = {user, user ? (uint32_t)strlen(user) : 0},
-    };
-    if (user && !str_eq(user, process->sbox->spec.user) && !spec_has_users(&process->sbox->spec))
+
+    if (user && !str_eq(user, sbox->spec.user) && !spec_has_users(&sbox->spec))
         return err_set(err, BRIG_E_REFUSED, 0,
                        "user %s: the sandbox has no root inside and no template of its own, so its programs are those "
                        "of \"user\"",
                        user);
-    if (user && (process->user = mem_strdup(user)) == NULL)
-        return err_nomem(err);
-    int r = process_strings(process->sbox, spec, process, &strings, &msg);
-
+    ret->flags |= user ? SVC_PROC_USER : 0u;
+    ret->user = (struct svc_bytes){user, user ? (uint32_t)strlen(user) : 0};
+    ret->workdir = (struct svc_bytes){workdir, (uint32_t)strlen(workdir)};
+    int r = process_strings(sbox, spec, keep, strings, ret);
     if (r == -E2BIG || r == -EMSGSIZE)
         return err_usage(err, "command and environment: longer than %u bytes, or more than %u variables",
                          GUEST_STRINGS_MAX, ENV_TOTAL);
-    return r < 0 ? err_nomem(err) : program_start(&process->prog, &msg, err);
+    return r < 0 ? err_nomem(err) : 0;
+}
+
+static int start(struct process *process, const struct process_spec *spec, struct brig_err *err)
+{
+    AUTO_BUF struct buf strings = BUF_INIT(GUEST_STRINGS_MAX);
+    struct svc_proc_start msg = {
+        .flags = (spec->tty ? SVC_PROC_TTY : 0u) | (process->stdin_open ? SVC_PROC_STDIN : 0u) |
+                 (process->shell ? SVC_PROC_SHELL : 0u) | (spec->hold || process->is_run ? SVC_PROC_HOLD : 0u),
+        .rows = spec->rows,
+        .cols = spec->cols,
+        .ring = spec->ring,
+    };
+    int r = process_message(process->sbox, spec, process->workdir, process, &strings, &msg, err);
+
+    if (r == 0 && spec->user && (process->user = mem_strdup(spec->user)) == NULL)
+        r = err_nomem(err);
+    return r < 0 ? r : program_start(&process->prog, &msg, err);
 }
 
 /* ---- what brig-init says ---------------------------------------------------------------------------------------- */
@@ -285,7 +293,7 @@ int sbox_take_number(struct sbox *sbox, uint32_t *ret, struct brig_err *err)
 {
     struct sbox_private *priv = sbox->priv;
 
-    if (sbox->next_proc >= INT32_MAX)
+    if (sbox->next_proc >= SVC_UNIT_PROC_MIN)
         return err_set(err, BRIG_E_LIMIT, 0, "sandbox %s: has had too many processes", sbox->id);
     if (sbox->next_proc >= priv->reserved) {
         priv->reserved = sbox->next_proc + PROC_RESERVE;

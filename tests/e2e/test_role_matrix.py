@@ -67,7 +67,8 @@ class Matrix(ServiceTest):
             answer = cls.d.ask(method, path, body, tcp=True, key=cls.keys["admin"])
             assert answer.status < 300, (method, path, answer)
             return answer.json if answer.body else {}
-        box = ask("POST", "/v1/sandboxes", {"name": "mine"})["id"]
+        services = [{"name": "one", "argv": ["sleep", "1000"]}]
+        box = ask("POST", "/v1/sandboxes", {"name": "mine", "services": services})["id"]
         ask("POST", f"/v1/sandboxes/{box}/processes", {"argv": ["sleep", "1000"]})
         owner = {"tcp": True, "key": cls.keys["admin"]}
         assert cls.d.ask("PUT", f"/v1/sandboxes/{box}/files?path=x", b"mine", **owner).status == 200
@@ -97,7 +98,7 @@ class Matrix(ServiceTest):
                        "name": "MINE", "tool_id": tool, "tool": tool, "tool_name": "f", "agent_id": agent,
                        "sandbox_config_id": config, "env_var_id": variable, "key": key, "agent_key": "K",
                        "org": cls.org, "template": "mine", "host": "registry.example",
-                       "snapshot": "kept", "volume": "mine", "build": build}
+                       "snapshot": "kept", "volume": "mine", "build": build, "service": "one"}
 
     # ---- the description --------------------------------------------------------------------------------------------
 

@@ -51,6 +51,21 @@ static void paths(const uint8_t *data, size_t size)
     FUZZ_CHECK(!out.bad && (size_t)(out.at - again) == size && memcmp(again, data, size) == 0);
 }
 
+static void units(const uint8_t *data, size_t size)
+{
+    static struct svc_unit list[SVC_UNITS_MAX];
+    struct svc_cursor out = {again, again + sizeof(again), false};
+    int n = svc_units_parse(data, size, list);
+
+    FUZZ_CHECK(n == -EPROTO || (n > 0 && n <= (int)SVC_UNITS_MAX));
+    if (n < 0)
+        return;
+    svc_put_u32(&out, (uint32_t)n);
+    for (int i = 0; i < n; i++)
+        svc_put_unit(&out, &list[i]);
+    FUZZ_CHECK(!out.bad && (size_t)(out.at - again) == size && memcmp(again, data, size) == 0);
+}
+
 static void frames(const uint8_t *data, size_t size)
 {
     struct frame frame;
@@ -74,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size == 0 || size > SVC_OPEN_MAX)
         return 0;
-    unsigned which = data[0] % 14;
+    unsigned which = data[0] % 18;
     data++;
     size--;
     switch (which) {
@@ -95,7 +110,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 10: MESSAGE(port); break;
     case 11: entries(data, size); return 0;
     case 12: paths(data, size); return 0;
-    default: frames(data, size); return 0;
+    case 13: frames(data, size); return 0;
+    case 14: MESSAGE(unit_info); break;
+    case 15: MESSAGE(unit_control); break;
+    case 16: MESSAGE(unit_log); break;
+    default: units(data, size); return 0;
     }
     FUZZ_CHECK(used == 0 || used == size);
     return 0;

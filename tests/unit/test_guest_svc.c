@@ -35,6 +35,20 @@ static const char golden_svc_proc_info[] =
     "04000000 62617368"; /* "bash" */
 static const char golden_svc_shell_result[] = "03000000 00000000 04000000 2f746d70";
 static const char golden_svc_port[] = "901f 04 01 e8030000";
+static const char golden_svc_units[] =
+    "01000000"                                              /* one unit */
+    "02000000 6462"                                         /* "db" */
+    "01000000 01000000 38150000 30750000 10270000 00000000" /* restart, ready, port, ready_ms, stop_ms, after */
+    "00000000"                                              /* path */
+    "1f000000 01000000 00000000 0000 0000 00000000 01000000 00000000" /* start, a PROC_START */
+    "01000000 2f 7800"
+    "00000000"; /* probe */
+static const char golden_svc_unit_info[] =
+    "02000000 6462 02000000 00000000 0c000000 01000000"   /* name, state, why, pid, restarts */
+    "00090000 00000000 00000000"                          /* status, errnum, stage */
+    "00e1f50500000000 0a00000000000000 0400000000000000"; /* since_ns, output, oldest */
+static const char golden_svc_unit_control[] = "02000000 02000000 6462";
+static const char golden_svc_unit_log[] = "02000000 6462 0a00000000000000 01000000";
 static const char golden_svc_path[] = "01000000 0a000000 2f776f726b7370616365 01000000 61";
 static const char golden_svc_entry[] = "02000000 ff010000 e8030000 e8030000 01000000" /* type, mode, uid, gid, nlink */
                                        "0500000000000000 0000000000000000 0700000000000000" /* size, blocks, inode */
@@ -107,6 +121,9 @@ WRAP(proc_signal)
 WRAP(proc_info)
 WRAP(shell_result)
 WRAP(port)
+WRAP(unit_info)
+WRAP(unit_control)
+WRAP(unit_log)
 
 static void golden_messages(void **state)
 {
@@ -147,6 +164,16 @@ static void golden_messages(void **state)
                                        .command = {"bash", 4}};
     const struct svc_shell_result result = {3, 0, {"/tmp", 4}};
     const struct svc_port port = {8080, 4, 1, 1000};
+    const struct svc_unit_info unit_info = {.name = {"db", 2},
+                                            .state = SVC_UNIT_READY,
+                                            .pid = 12,
+                                            .restarts = 1,
+                                            .status = 9 << 8,
+                                            .since_ns = 100000000,
+                                            .output = 10,
+                                            .oldest = 4};
+    const struct svc_unit_control unit_control = {SVC_UNIT_RESTART, {"db", 2}};
+    const struct svc_unit_log unit_log = {{"db", 2}, 10, 1};
     (void)state;
 
     CHECK_LONGER(hello, hello, true);
@@ -162,6 +189,72 @@ static void golden_messages(void **state)
     CHECK(proc_info, info);
     CHECK(shell_result, result);
     CHECK(port, port);
+    CHECK(unit_info, unit_info);
+    CHECK(unit_control, unit_control);
+    CHECK(unit_log, unit_log);
+}
+
+/* ---- the list of units: whole or not at all -------------------------------------------------------- */
+
+static int units_with(size_t offset, uint32_t value)
+{
+    struct svc_unit units[SVC_UNITS_MAX];
+    uint8_t bytes[256];
+    size_t len = unit_hex(golden_svc_units, bytes, sizeof(bytes));
+
+    le_put_u32(bytes + offset, value);
+    return svc_units_parse(bytes, len, units);
+}
+
+static void lists_of_units(void **state)
+{
+    struct svc_unit units[SVC_UNITS_MAX];
+    uint8_t bytes[256], again[256];
+    size_t len = unit_hex(golden_svc_units, bytes, sizeof(bytes));
+    (void)state;
+
+    assert_int_equal(svc_units_parse(bytes, len, units), 1);
+    struct svc_cursor out = {again, again + sizeof(again), false};
+    svc_put_u32(&out, 1);
+    svc_put_unit(&out, &units[0]);
+    assert_int_equal(svc_put_done(&out, again), (int)len);
+    assert_memory_equal(again, bytes, len);
+    for (size_t cut = 0; cut < len; cut++)
+        assert_int_equal(svc_units_parse(bytes, cut, units), -EPROTO);
+    assert_int_equal(svc_units_parse(bytes, len + 1, units), -EPROTO);
+
+    assert_int_equal(units_with(0, 0), -EPROTO);
+    assert_int_equal(units_with(0, SVC_UNITS_MAX + 1), -EPROTO);
+    assert_int_equal(units_with(4, 0), -EPROTO); /* no name */
+    assert_int_equal(units_with(10, SVC_RESTART_MAX), -EPROTO);
+    assert_int_equal(units_with(14, SVC_READY_NONE), -EPROTO); /* with a port */
+    assert_int_equal(units_with(14, SVC_READY_FILE), -EPROTO); /* without a path */
+    assert_int_equal(units_with(14, SVC_READY_MAX), -EPROTO);
+    assert_int_equal(units_with(18, 0), -EPROTO);
+    assert_int_equal(units_with(18, 65535), 1);
+    assert_int_equal(units_with(18, 65536), -EPROTO);
+    assert_int_equal(units_with(22, 0), -EPROTO);
+    assert_int_equal(units_with(22, SVC_UNIT_TIME_MAX), 1);
+    assert_int_equal(units_with(22, SVC_UNIT_TIME_MAX + 1), -EPROTO);
+    assert_int_equal(units_with(26, 0), -EPROTO);
+    assert_int_equal(units_with(30, 1), -EPROTO); /* after itself */
+    assert_int_equal(units_with(46, SVC_PROC_TTY), -EPROTO);
+    assert_int_equal(units_with(46, SVC_PROC_STDIN), -EPROTO);
+}
+
+static void names_of_units(void **state)
+{
+    char longest[SVC_UNIT_NAME_MAX + 1];
+    (void)state;
+
+    memset(longest, 'a', sizeof(longest));
+    assert_true(svc_unit_name_ok("a.b_c-9", 7));
+    assert_true(svc_unit_name_ok(longest, SVC_UNIT_NAME_MAX));
+    assert_false(svc_unit_name_ok(longest, SVC_UNIT_NAME_MAX + 1));
+    assert_false(svc_unit_name_ok("", 0));
+    assert_false(svc_unit_name_ok(".a", 2));
+    assert_false(svc_unit_name_ok("a/b", 3));
+    assert_false(svc_unit_name_ok("a\0b", 3));
 }
 
 static void golden_files(void **state)
@@ -444,6 +537,14 @@ static void the_rest_out_of_range(void **state)
     REFUSED(shell_result, 0, 256);
     REFUSED(shell_result, 4, 1); /* ended, and a directory */
     REFUSED(shell_result, 4, 2);
+    REFUSED(unit_info, 6, SVC_UNIT_STATE_MAX);
+    REFUSED(unit_info, 10, SVC_WHY_MAX);
+    REFUSED(unit_info, 22, 0x10000);
+    REFUSED(unit_info, 26, 4096);
+    REFUSED(unit_info, 30, STAGE_MAX);
+    REFUSED(unit_info, 50, 11); /* older than written */
+    REFUSED(unit_control, 0, SVC_UNIT_OP_MAX);
+    REFUSED(unit_log, 14, 2);
     REFUSED(port, 0, 0x01040000); /* port 0 */
     REFUSED(port, 0, 0x01051f90);
     REFUSED(port, 0, 0x02041f90);
@@ -461,7 +562,8 @@ int main(void)
         cmocka_unit_test(golden_messages),       cmocka_unit_test(golden_files),
         cmocka_unit_test(a_failure_sticks),      cmocka_unit_test(frames),
         cmocka_unit_test(starts_out_of_range),   cmocka_unit_test(starts_with_user),
-        cmocka_unit_test(the_rest_out_of_range),
+        cmocka_unit_test(the_rest_out_of_range), cmocka_unit_test(lists_of_units),
+        cmocka_unit_test(names_of_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

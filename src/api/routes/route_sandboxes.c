@@ -7,6 +7,9 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "http/errors.h"
+#include "records/rules.h"
+#include "sandbox/services/services.h"
 
 #define LIST_DEFAULT 100u
 #define LIST_MAX 1000u
@@ -22,10 +25,36 @@ static void answer_sandbox(struct request *rq, unsigned status, const struct sbo
     request_json(rq, status, &json);
 }
 
+/* An error as all are, with the service and the last that it said. */
+static void answer_failed_service(struct request *rq, const struct brig_err *err, const char *service,
+                                  const char *output, size_t len)
+{
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    json_object(&json);
+    json_key_object(&json, "error");
+    json_key_string(&json, "code", error_code(err->code));
+    json_key_string(&json, "message", err->message);
+    json_key_string(&json, "hint", "on_service_failure \"keep\" leaves the sandbox for a closer look");
+    json_key_string(&json, "request_id", exchange_id(rq->x));
+    json_key_string(&json, "service", service);
+    api_put_bytes(&json, "output", "output_encoding", json_is_text(output, len), output, len);
+    json_end(&json);
+    json_end(&json);
+    request_json(rq, error_status(err->code), &json);
+}
+
 static void on_created(void *ctx, struct sbox *sbox, const struct brig_err *err)
 {
     struct request *rq = ctx;
+    const char *output = "", *service = NULL;
+    size_t len = 0;
 
+    if (err && sbox && rq->x)
+        service = sbox_failed_service(sbox, &output, &len);
+    if (service)
+        return answer_failed_service(rq, err, service, output, len);
     if (err)
         return request_fail(rq, err);
     if (rq->x) {
@@ -49,6 +78,9 @@ void route_sandbox_create(struct request *rq)
         return request_refuse(rq, BRIG_E_USAGE, "Idempotency-Key: must have 1 to 255 bytes");
     if (crypto_sha256(rq->body, rq->body_len, fingerprint) < 0)
         return request_refuse(rq, BRIG_E_HOST, "hash of the request");
+    /* Its services are programs of the caller's own, as those of a run are. */
+    if (json_get_items(rq->json, "services") && auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, &err) < 0)
+        return request_fail(rq, &err);
     if (sbox_spec_parse(rq->json, config_get(rq->api->config), rq->api->templates, &rq->caller, &spec, &err) < 0)
         return request_fail(rq, &err);
     if (sbox_spec_check_binds(&spec, &err) < 0) {

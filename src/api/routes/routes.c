@@ -51,6 +51,12 @@ static const struct route routes[] = {
     {"POST", BOX "/shells/{n}/run", "", R | OWN | ROUTE_JSON, route_shell_run},
     {"DELETE", BOX "/shells/{n}", "", R | W, route_shell_close},
 
+    {"GET", BOX "/services", "", R, route_service_list},
+    {"POST", BOX "/services/{service}/start", "", R | W, route_service_start},
+    {"POST", BOX "/services/{service}/stop", "", R | W, route_service_stop},
+    {"POST", BOX "/services/{service}/restart", "", R | W, route_service_restart},
+    {"GET", BOX "/services/{service}/log", "offset follow", R, route_service_log},
+
     {"GET", BOX "/files", "path path_encoding", R, route_file_get},
     {"HEAD", BOX "/files", "path path_encoding", R, route_file_get},
     {"PUT", BOX "/files", "path path_encoding mode append offset parents exclusive", R | OWN | ROUTE_BODY,

@@ -41,6 +41,7 @@ static const char bash_script[] =
     "}\" != add ]; then words=$(brig agent ls -q 2>/dev/null); fi ;;\n"
     "        env) [ \"$COMP_CWORD\" -eq 2 ] && words=\"ls rm set show\" ;;\n"
     "        pool) [ \"$COMP_CWORD\" -eq 2 ] && words=\"ls prewarm\" ;;\n"
+    "        service) [ \"$COMP_CWORD\" -eq 2 ] && words=\"ls start stop restart\" ;;\n"
     "        receipt) if [ \"$COMP_CWORD\" -eq 2 ]; then words=\"files ls show\"; else words=$(brig receipt ls -q "
     "2>/dev/null); fi ;;\n"
     "        approve|deny) words=$(brig approve -q 2>/dev/null) ;;\n"
@@ -84,6 +85,7 @@ static const char zsh_script[] =
     "agent ls -q 2>/dev/null)\"}); fi ;;\n"
     "        (env) (( CURRENT == 3 )) && words_=(ls rm set show) ;;\n"
     "        (pool) (( CURRENT == 3 )) && words_=(ls prewarm) ;;\n"
+    "        (service) (( CURRENT == 3 )) && words_=(ls start stop restart) ;;\n"
     "        (receipt) if (( CURRENT == 3 )); then words_=(files ls show); else words_=(${(f)\"$(brig receipt ls -q "
     "2>/dev/null)\"}); fi ;;\n"
     "        (approve|deny) words_=(${(f)\"$(brig approve -q 2>/dev/null)\"}) ;;\n"
@@ -127,6 +129,7 @@ static const char fish_script[] =
     "2>/dev/null)'\n"
     "complete -c brig -n '__fish_seen_subcommand_from env' -f -a 'ls rm set show'\n"
     "complete -c brig -n '__fish_seen_subcommand_from pool' -f -a 'ls prewarm'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from service' -f -a 'ls start stop restart'\n"
     "complete -c brig -n '__fish_seen_subcommand_from receipt' -f -a 'files ls show (brig receipt ls -q 2>/dev/null)'\n"
     "complete -c brig -n '__fish_seen_subcommand_from approve deny' -f -a '(brig approve -q 2>/dev/null)'\n"
     "complete -c brig -n '__fish_seen_subcommand_from help' -f -a '@VERBS@'\n"
@@ -140,8 +143,8 @@ static const char *const of_boxes[] = {"cp",     "exec", "inspect", "logs",  "ls
                                        "resume", "rm",   "shell",   "stats", "stop", "top"};
 
 /* Verbs that have verbs of their own. */
-static const char *const of_verbs[] = {"agent",  "config", "env",     "key",    "org",
-                                       "policy", "pool",   "receipt", "secret", "tool"};
+static const char *const of_verbs[] = {"agent", "config",  "env",    "key",     "org", "policy",
+                                       "pool",  "receipt", "secret", "service", "tool"};
 
 static int put_list(struct buf *out, const char *name)
 {

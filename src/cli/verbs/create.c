@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "cli/net_flags.h"
 #include "cli/service.h"
+#include "cli/services/service_file.h"
 
 struct create_options {
     const char *template, *name, *user, *profile, *workdir, *timeout, *idle_timeout, *on_timeout, *on_death,
@@ -16,7 +17,8 @@ struct create_options {
     const char *memory, *cpus, *disk, *file_size, *io_read_bps, *io_write_bps, *command_timeout, *output;
     uint64_t pids, inodes, open_files;
     bool writable_root, forkable, json, quiet;
-    struct words env, metadata, binds, require;
+    const char *on_service_failure;
+    struct words env, metadata, binds, require, services;
     struct net_flags net;
 };
 
@@ -48,6 +50,10 @@ static const struct flag create_flags[] = {
     {"io-write-bps", "SIZE", "bytes written to disk per second", flag_set_text, AT(io_write_bps), 0},
     {"command-timeout", "TIME", "wall clock of one command (default 300s)", flag_set_text, AT(command_timeout), 0},
     {"output", "SIZE", "output of one command that is kept (default 10m)", flag_set_text, AT(output), 0},
+    {"service", "FILE", "a TOML file with [[service]]: programs that start with it and are kept running",
+     flag_add_word, AT(services), 0},
+    {"on-service-failure", "end|keep", "when a service does not come up (default end)", flag_set_text,
+     AT(on_service_failure), 0},
     NET_FLAG_ROWS(AT(net)),
     {"profile", "NAME", "default, paranoid or compat", flag_set_text, AT(profile), 0},
     {"require", "all|LAYER,...", "do not make it unless these layers are on", flag_add_word, AT(require), 0},
@@ -211,6 +217,9 @@ static int put_spec(struct buf *out, const struct create_options *o, struct brig
     if (o->forkable)
         json_key_bool(&json, "forkable", true);
     r = put_binds(&json, &o->binds, err);
+    service_put_text(&json, "on_service_failure", o->on_service_failure);
+    if (r == 0)
+        r = service_files_put(&json, o->services.items, o->services.n, err);
     if (r == 0)
         r = put_volumes(&json, &o->binds, err);
     if (r == 0)
@@ -238,9 +247,13 @@ static int create(struct create_options *o)
                                            .target = "/v1/sandboxes",
                                            .body = body.data,
                                            .body_len = body.len,
+                                           /* It waits for the services, each of which has a time of its own. */
+                                           .timeout_ms = o->services.n > 0 ? CLIENT_NO_TIMEOUT : 0,
                                            .idempotency = o->idempotency};
-    if (client_json(client, &request, &doc, &err) < 0)
+    if (client_json(client, &request, &doc, &err) < 0) {
+        service_print_failed(client);
         return cli_error("%s", err.message);
+    }
     if (!doc)
         return cli_error("%s: an empty answer", client_where(client));
     if (o->json)
@@ -263,6 +276,7 @@ static int create_main(int argc, char **argv)
     words_done(&options.metadata);
     words_done(&options.binds);
     words_done(&options.require);
+    words_done(&options.services);
     net_flags_done(&options.net);
     return status;
 }

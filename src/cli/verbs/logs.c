@@ -21,20 +21,24 @@
 
 struct logs_options {
     bool follow;
+    const char *service;
 };
 
 static const struct flag logs_flags[] = {
     {"follow", NULL, "go on until the sandbox (or the process) ends", flag_set_true,
      offsetof(struct logs_options, follow), 'f'},
+    {"service", "NAME", "what this service of the sandbox wrote", flag_set_text, offsetof(struct logs_options, service),
+     's'},
 };
 
 static const struct flag_table logs_table = {
-    .usage = "brig logs [-f] SANDBOX [PROCESS]",
+    .usage = "brig logs [-f] SANDBOX [PROCESS] | brig logs [-f] -s SERVICE SANDBOX",
     .purpose =
         "Prints what the processes of a sandbox wrote, stdout on stdout and stderr on stderr. brig top shows their\n"
         "numbers. What a process wrote past its ring is gone.\n\n"
         "  brig logs build\n"
-        "  brig logs -f build 3",
+        "  brig logs -f build 3\n"
+        "  brig logs -s db build",
     FLAGS(logs_flags),
 };
 
@@ -245,6 +249,47 @@ static int follow_all(struct client *client, const char *sandbox)
     return status;
 }
 
+/* ---- a service ------------------------------------------------------------------------------------ */
+
+/* Both of its outputs are one stream, as they are in the sandbox. */
+static int take_bytes(void *ctx, const void *data, size_t len, struct brig_err *err)
+{
+    struct printer *printer = ctx;
+    int r = 0;
+
+    printer->shown.len = 0;
+    if (!printer->terminal[STDOUT_FILENO])
+        r = cli_write(STDOUT_FILENO, data, len);
+    else if ((r = escape_append(&printer->escape[STDOUT_FILENO], data, len, &printer->shown)) == 0)
+        r = cli_write(STDOUT_FILENO, printer->shown.data, printer->shown.len);
+    if (r < 0)
+        *err = (struct brig_err){.code = BRIG_E_HOST, .errnum = -r, .message = "the output cannot be printed"};
+    return r;
+}
+
+static int print_service(const char *sandbox, const char *service, bool follow)
+{
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(64 << 10);
+    struct brig_err err = {0};
+    struct printer printer;
+
+    if (!service_open(&client) ||
+        !service_target(&target, "/v1/sandboxes/%s/services/%s/log?follow=%s", sandbox, service, follow ? "1" : "0"))
+        return CLI_FAILED;
+    printer_init(&printer);
+    const struct client_request request = {.method = "GET",
+                                           .target = target.data,
+                                           .data = take_bytes,
+                                           .ctx = &printer,
+                                           .timeout_ms = follow ? CLIENT_NO_TIMEOUT : 0};
+    int r = client_call(client, &request, &err);
+    printer_done(&printer);
+    if (r == -EPIPE)
+        return CLI_SIGPIPE;
+    return r < 0 ? cli_error("%s", err.message) : 0;
+}
+
 static int logs_main(int argc, char **argv)
 {
     struct logs_options options = {0};
@@ -257,6 +302,10 @@ static int logs_main(int argc, char **argv)
     if (rest + 1 < argc && (parse_u32(argv[rest + 1], &only) < 0 || only == 0))
         return cli_error("%s: a process is a number; brig top shows them", argv[rest + 1]);
     signal(SIGPIPE, SIG_IGN);
+    if (options.service && rest + 1 < argc)
+        return cli_error("--service %s: not with a process", options.service);
+    if (options.service)
+        return print_service(argv[rest], options.service, options.follow);
     if (options.follow && only != 0)
         return follow_one(argv[rest], only);
     if (!service_open(&client))

@@ -47,8 +47,9 @@ static const struct listing boxes = {
     .member = "sandboxes",
     .paged = true,
     .columns = {COLUMN("ID", "id"), COLUMN("*NAME", "name"), COLUMN("STATE", "state"), COLUMN("*TEMPLATE", "template"),
-                COLUMN(">PROCS", "processes", .kind = COLUMN_NUMBER), COLUMN(">AGE", "created_at", .kind = COLUMN_AGE),
-                COLUMN(">LEFT", "ends_at", .kind = COLUMN_UNTIL)},
+                COLUMN(">PROCS", "processes", .kind = COLUMN_NUMBER),
+                COLUMN(">SERVICES", "services", .kind = COLUMN_COUNT, .differs = true),
+                COLUMN(">AGE", "created_at", .kind = COLUMN_AGE), COLUMN(">LEFT", "ends_at", .kind = COLUMN_UNTIL)},
 };
 
 static int ps_main(int argc, char **argv)

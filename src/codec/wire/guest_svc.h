@@ -79,6 +79,21 @@ enum svc_type {
     SVC_PORT_LIST = 48,    /* -> EVENT struct svc_port each, REPLY */
     SVC_PORT_CONNECT = 49, /* u16 port -> EVENT (empty) when connected, DATA both ways, EOF both ways, REPLY */
 
+    /* Calls for units, the services of the sandbox (guest/init/units.c): */
+    /* The list of units, once -> REPLY u32: 0 when all are up, else 1 + the index of the first that failed. */
+    SVC_UNIT_SET = 56,
+    SVC_UNIT_LIST = 57, /* -> EVENT struct svc_unit_info each, REPLY */
+    /*
+     * struct svc_unit_control -> REPLY u32 state, once it is up or has failed (start, restart), or has ended (stop).
+     * ENOENT: there is none of that name. EBUSY: another such call is under way for it.
+     */
+    SVC_UNIT_CONTROL = 58,
+    /*
+     * struct svc_unit_log -> EVENT u64 offset of the first byte, DATA 1, EOF 1, REPLY. With follow it ends only when it
+     * is cancelled. A reader that is too slow loses bytes; the unit never waits for it.
+     */
+    SVC_UNIT_LOG = 59,
+
     /* Calls for files (guest/files/, in the worker that has the user's ids). Each begins with struct svc_path. */
     SVC_FILE_STAT = 64,    /* path -> REPLY entry */
     SVC_FILE_LIST = 65,    /* path, u32 depth, u32 max -> EVENT entries, REPLY u32 more (1: cut at max) */
@@ -247,6 +262,83 @@ struct svc_port {
 };
 int svc_port_put(uint8_t *out, size_t size, const struct svc_port *msg) MUST_CHECK;
 int svc_port_parse(const uint8_t *in, size_t len, struct svc_port *ret) MUST_CHECK;
+
+/* ---- units: the services of a sandbox (guest_svc_unit.c) ---------------------------------------------- */
+
+#define SVC_UNITS_MAX 32u
+#define SVC_UNIT_NAME_MAX 63u
+#define SVC_UNIT_RING (64u * 1024)    /* The bytes of output that are kept per unit. */
+#define SVC_UNIT_TIME_MAX 600000u     /* The longest ready_ms and stop_ms. */
+#define SVC_UNIT_PROC_MIN 0x40000000u /* Numbers of processes from here on are brig-init's own, for units. */
+
+enum svc_restart { SVC_RESTART_NO, SVC_RESTART_ON_FAILURE, SVC_RESTART_ALWAYS, SVC_RESTART_MAX };
+/* NONE: it is up as soon as it has executed. The others are probed as the unit's own user. */
+enum svc_ready { SVC_READY_NONE, SVC_READY_PORT, SVC_READY_SOCKET, SVC_READY_FILE, SVC_READY_COMMAND, SVC_READY_MAX };
+
+struct svc_unit {
+    struct svc_bytes name; /* [A-Za-z0-9][A-Za-z0-9_.-]* */
+    uint32_t restart;      /* enum svc_restart */
+    uint32_t ready;        /* enum svc_ready */
+    uint32_t port;         /* SVC_READY_PORT: 1 to 65535, else 0 */
+    uint32_t ready_ms;     /* The time that it has to get up; not 0. */
+    uint32_t stop_ms;      /* The time between SIGTERM and SIGKILL; not 0. */
+    uint32_t after; /* A bit for each unit that must be up before; only of lower numbers, so there is no cycle. */
+    struct svc_bytes path; /* SVC_READY_SOCKET, SVC_READY_FILE: absolute, else "" */
+    /* Messages struct svc_proc_start without a terminal, stdin, shell or channel; their number is not used. */
+    struct svc_bytes start, probe; /* probe: SVC_READY_COMMAND, else "" */
+};
+/* The whole list. Strings point into the payload. Returns how many, or -EPROTO. */
+int svc_units_parse(const uint8_t *in, size_t len, struct svc_unit ret[SVC_UNITS_MAX]) MUST_CHECK;
+/* The list begins with its count (svc_put_u32()). */
+void svc_put_unit(struct svc_cursor *out, const struct svc_unit *unit);
+bool svc_unit_name_ok(const char *name, size_t len);
+
+enum svc_unit_state {
+    SVC_UNIT_WAITING,  /* for those that it comes after */
+    SVC_UNIT_STARTING, /* It runs, and is not up yet. */
+    SVC_UNIT_READY,
+    SVC_UNIT_BACKOFF, /* It has ended and will be started again. */
+    SVC_UNIT_STOPPING,
+    SVC_UNIT_STOPPED, /* by request, or it has ended well */
+    SVC_UNIT_FAILED,
+    SVC_UNIT_STATE_MAX
+};
+enum svc_unit_why {
+    SVC_WHY_NONE,
+    SVC_WHY_EXITED,  /* It has ended; see status. */
+    SVC_WHY_TIMEOUT, /* It was not up in time. */
+    SVC_WHY_EXEC,    /* It could not be executed; see errnum and stage. */
+    SVC_WHY_BLOCKED, /* A unit that it comes after has failed. */
+    SVC_WHY_MAX
+};
+struct svc_unit_info {
+    struct svc_bytes name;
+    uint32_t state, why;
+    uint32_t pid;      /* 0: it does not run. */
+    uint32_t restarts; /* How often it was started again by itself. */
+    uint32_t status;   /* The status of its last end, as wait(2) gives it. */
+    uint32_t errnum, stage;
+    uint64_t since_ns;       /* CLOCK_MONOTONIC: when it came into its state. */
+    uint64_t output, oldest; /* The bytes ever written, and the oldest offset that is kept. */
+};
+int svc_unit_info_put(uint8_t *out, size_t size, const struct svc_unit_info *msg) MUST_CHECK;
+int svc_unit_info_parse(const uint8_t *in, size_t len, struct svc_unit_info *ret) MUST_CHECK;
+
+enum svc_unit_op { SVC_UNIT_START, SVC_UNIT_STOP, SVC_UNIT_RESTART, SVC_UNIT_OP_MAX };
+struct svc_unit_control {
+    uint32_t op; /* enum svc_unit_op */
+    struct svc_bytes name;
+};
+int svc_unit_control_put(uint8_t *out, size_t size, const struct svc_unit_control *msg) MUST_CHECK;
+int svc_unit_control_parse(const uint8_t *in, size_t len, struct svc_unit_control *ret) MUST_CHECK;
+
+struct svc_unit_log {
+    struct svc_bytes name;
+    uint64_t offset;
+    uint32_t follow; /* 0: only what there is now. */
+};
+int svc_unit_log_put(uint8_t *out, size_t size, const struct svc_unit_log *msg) MUST_CHECK;
+int svc_unit_log_parse(const uint8_t *in, size_t len, struct svc_unit_log *ret) MUST_CHECK;
 
 /* Every file call begins with a path. A component `..`, a NUL, or more than SVC_PATH_MAX bytes: REPLY with EINVAL. */
 #define SVC_PATH_CONFINE (1u << 0)  /* Only below base, whatever symbolic links say: EXDEV. */

@@ -13,6 +13,7 @@
 #include "codec/wire/frame.h"
 #include "codec/passwd.h"
 #include "codec/wire/guest_msg.h"
+#include "codec/wire/guest_svc.h"
 #include "jail/plan.h" /* INIT_FD_*: the descriptors it is executed with; 0, 1, 2 are the sandbox's /dev/null */
 
 /* Exit statuses of pid 1 itself. The spawner sees them only when EXITED did not arrive. */
@@ -86,6 +87,8 @@ struct program {
     int shell_fds[2]; /* They become SHELL_FD_RESULT and SHELL_FD_COMMAND; or -1. */
     int channel_fd;   /* It becomes CHANNEL_FD; or -1. */
     uint32_t leaf;    /* The cgroup that it asks for first; 0 for none. */
+    /* It waits until this holds instead of executing (unit_probe.c); or NULL. */
+    const struct svc_unit *probe;
     /* The child writes these. As MAIN and PROBE it shares our memory until it executes. */
     int stage;  /* The enum guest_stage that it has reached. */
     int errnum; /* Why it stopped there, or 0. */

@@ -96,6 +96,8 @@ void call_free(struct call *call)
         inlet_orphan(call->inlet, call->request);
     if (call->port)
         port_done(call);
+    if (call->type == SVC_UNIT_SET || call->type == SVC_UNIT_CONTROL)
+        unit_call_freed(call);
     if (call->type >= SVC_FILE_MIN)
         worker_call_freed();
     pool_give(&calls, call);
@@ -158,7 +160,9 @@ static void open_call(uint16_t type, uint32_t request, const uint8_t *payload, s
         [SVC_PROC_LIST - SVC_CALL_MIN] = proc_list,       [SVC_PROC_FORGET - SVC_CALL_MIN] = proc_forget_call,
         [SVC_SHELL_RUN - SVC_CALL_MIN] = shell_run,       [SVC_PORT_LIST - SVC_CALL_MIN] = port_list,
         [SVC_PORT_CONNECT - SVC_CALL_MIN] = port_connect, [SVC_CHANNEL - SVC_CALL_MIN] = channel_call,
-        [SVC_USER - SVC_CALL_MIN] = service_user,
+        [SVC_USER - SVC_CALL_MIN] = service_user,         [SVC_UNIT_SET - SVC_CALL_MIN] = unit_set,
+        [SVC_UNIT_LIST - SVC_CALL_MIN] = unit_list,       [SVC_UNIT_CONTROL - SVC_CALL_MIN] = unit_control,
+        [SVC_UNIT_LOG - SVC_CALL_MIN] = unit_log,
     };
     unsigned at = type - SVC_CALL_MIN;
 

@@ -210,11 +210,17 @@ static long wait_for_events(int timeout)
     return n < 0 ? 0 : n;
 }
 
+/* -1 is never. */
+static int sooner(int a, int b)
+{
+    return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
 /* Waits; after a rest it gives memory back, and then waits for ever. */
 static void wait_for_work(void)
 {
     static bool worked;
-    int timeout = worked ? REST_MS : worker_timeout_ms();
+    int timeout = sooner(worked ? REST_MS : worker_timeout_ms(), units_timeout_ms());
 
     n_events = (int)wait_for_events(reap_more ? 0 : timeout);
     if (n_events > 0 || reap_more) {
@@ -257,5 +263,6 @@ __attribute__((noreturn)) void service_main(const struct guest_start *start, uin
         if (reap_more)
             reap();
         worker_check();
+        units_check();
     }
 }

@@ -12,7 +12,6 @@
 #include <sys/resource.h>
 #include <sys/uio.h>
 
-#include "codec/wire/guest_svc.h"
 #include "guest/init/guest.h"
 
 #define SERVICE_FD_STREAM (INIT_FD_CONTROL + 1)
@@ -25,6 +24,7 @@
 struct call;
 struct proc;
 struct channel;
+struct unit;
 
 /* ---- guest_service.c ------------------------------------------------------------------------------------- */
 
@@ -88,6 +88,7 @@ struct reader {
     uint32_t planned;   /* The bytes in the batch that is being sent. */
     uint8_t stream;
     bool ended; /* EOF was sent. */
+    bool loose; /* It holds nothing back: if it is too slow, it goes on with the oldest byte that there is. */
 };
 
 int outlet_open(struct outlet *outlet, int fd, uint32_t size) MUST_CHECK; /* takes fd over unless it fails */
@@ -148,6 +149,7 @@ struct call {
     uint32_t received;       /* The bytes of stream 0 that have come and were not yet given back. */
     uint32_t owed;           /* How many of these were consumed. */
     struct port *port;
+    struct unit *unit; /* SVC_UNIT_CONTROL: whose it is. */
     /* Called when every reader has ended, to send the reply. NULL for other calls. */
     void (*drained)(struct call *call);
 };
@@ -218,7 +220,8 @@ struct proc {
     struct channel *channel; /* or NULL */
     struct call *calls;
     struct shell *shell;
-    uint32_t age; /* The order of ending. */
+    struct unit *unit; /* It is a process of this unit, and no call of brigd's knows it; or NULL. */
+    uint32_t age;      /* The order of ending. */
     uint8_t command_len;
     char command[PROC_COMMAND_MAX];
 };
@@ -233,9 +236,16 @@ void proc_end_leaf(struct proc *proc);
 void proc_forget(struct proc *proc);
 void proc_release(struct proc *proc);
 void proc_read_sheep(struct proc *proc);
-void proc_unanswered(void); /* the connection has gone */
+void proc_unanswered(void);      /* the connection has gone */
+uint32_t proc_unit_number(void); /* The next number of a process of a unit. */
 
 /* proc_start.c */
+/*
+ * Makes the child of a new process. output: what both of its outputs are, if it is not -1; it stays the caller's.
+ * probe: it waits for that and executes nothing; or NULL. If it fails the caller releases the process.
+ */
+long proc_spawn(struct proc *proc, const struct svc_proc_start *msg, int output,
+                const struct svc_unit *probe) MUST_CHECK;
 void proc_start(uint32_t request, const uint8_t *payload, size_t len);
 void proc_read_report(struct proc *proc, bool dead); /* dead: no more reports can come. */
 void proc_leaf_ready(const struct guest_leaf_ready *ready);
@@ -252,6 +262,8 @@ void proc_resize(uint32_t request, const uint8_t *payload, size_t len);
 void proc_list(uint32_t request, const uint8_t *payload, size_t len);
 void proc_forget_call(uint32_t request, const uint8_t *payload, size_t len);
 void proc_answer_waits(struct proc *proc); /* The process has ended. */
+/* proc of msg is not looked at. Returns 0 or a negative errno. */
+long proc_send_signal(struct proc *proc, const struct svc_proc_signal *msg);
 
 /* ---- channel.c -------------------------------------------------------------------------------------- */
 
@@ -284,6 +296,50 @@ int walk_descendants(pid_t root, pid_t skip, int signum);
 int walk_cgroup(pid_t leader, int signum);
 /* Kills our own children except these, with their descendants. */
 void walk_strays(const pid_t *known, unsigned n);
+
+/* ---- units.c, unit_calls.c, unit_probe.c: the services of the sandbox ------------------------------------------ */
+
+enum unit_then { THEN_STOPPED, THEN_FAILED, THEN_AGAIN, THEN_BACKOFF }; /* What follows when it has been ended. */
+
+struct unit {
+    struct svc_unit def; /* It points into the list, which is kept. */
+    uint32_t state, why; /* enum svc_unit_state, enum svc_unit_why */
+    enum unit_then then; /* For STOPPING. */
+    bool asked;          /* This start was asked for: one time for all attempts, and then it has failed. */
+    bool reached;        /* It has been up since it was last asked to start. */
+    struct proc *proc, *probe;
+    struct outlet out;
+    int out_fd; /* Its own output, which every attempt gets. */
+    uint64_t since_ns;
+    uint64_t deadline_ns; /* It must be up by then. */
+    uint64_t due_ns;      /* BACKOFF: the next attempt; STARTING: the next probe; STOPPING: SIGKILL. */
+    uint32_t backoff_ms, probe_ms;
+    uint32_t pid, restarts, status, errnum, stage;
+    struct call *control;
+};
+
+/* Takes the list; the memory is the units' own from then on. Returns 0 or a negative errno. */
+int units_take(const uint8_t *list, size_t len) MUST_CHECK;
+unsigned units_count(void);
+struct unit *unit_at(unsigned i);
+void unit_start(struct unit *unit); /* These three are asked for. */
+void unit_stop(struct unit *unit, enum unit_then then);
+bool unit_is_settled(const struct unit *unit);
+void unit_executed(struct proc *proc); /* A process of a unit has executed. */
+void unit_ended(struct proc *proc);    /* It is gone, or never executed. The process is released after that. */
+int units_timeout_ms(void);            /* The time until units_check() is due; -1 for never. */
+void units_check(void);
+
+void unit_set(uint32_t request, const uint8_t *payload, size_t len);
+void unit_list(uint32_t request, const uint8_t *payload, size_t len);
+void unit_control(uint32_t request, const uint8_t *payload, size_t len);
+void unit_log(uint32_t request, const uint8_t *payload, size_t len);
+void units_answer(void); /* Something may have settled. */
+void unit_call_freed(struct call *call);
+
+void units_let_go(void); /* In a child that executes nothing: environments are not kept there. */
+/* In a child that has become the unit's user: exits with 0 when it is up. */
+__attribute__((noreturn)) void unit_probe(const struct svc_unit *unit);
 
 /* ---- guest_shell.c, ports.c, worker.c --------------------------------------------------------------------- */
 

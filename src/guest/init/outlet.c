@@ -51,9 +51,17 @@ static size_t space(const struct outlet *outlet)
     if (!outlet->readers)
         return outlet->held ? outlet->size - (size_t)(outlet->end - outlet->begin) : outlet->size;
     for (const struct reader *reader = outlet->readers; reader; reader = reader->next)
-        if (reader->pos < hold)
+        if (reader->pos < hold && !reader->loose)
             hold = reader->pos;
     return outlet->size - (size_t)(outlet->end - hold);
+}
+
+/* The oldest bytes have gone. Nothing is being sent now, so that a reader may be moved. */
+static void move_loose(struct outlet *outlet)
+{
+    for (struct reader *reader = outlet->readers; reader; reader = reader->next)
+        if (reader->loose && reader->pos < outlet->begin)
+            reader->pos = outlet->begin;
 }
 
 /* The ring as it was asked for, or as much of it as there is memory for. */
@@ -120,6 +128,7 @@ static bool take_some(struct outlet *outlet)
     outlet->end += (uint64_t)got;
     if (outlet->end - outlet->begin > outlet->size)
         outlet->begin = outlet->end - outlet->size;
+    move_loose(outlet);
     wake_readers(outlet);
     grow_pipe(outlet, got);
     return true;

@@ -22,6 +22,7 @@
 
 static struct proc *procs;
 static unsigned n_procs, n_ended, age;
+static uint32_t unit_numbers;
 static struct pool pool = {.size = sizeof(struct proc)};
 
 /* ---- the table ------------------------------------------------------------------------------------- */
@@ -39,16 +40,26 @@ struct proc *proc_find(uint32_t number)
 {
     struct proc *proc = proc_find_any(number);
 
-    return proc && !proc->failed ? proc : NULL;
+    return proc && !proc->failed && !proc->unit ? proc : NULL;
 }
 
 struct proc *proc_next(struct proc *after)
 {
     struct proc *proc = after ? after->next : procs;
 
-    while (proc && proc->failed)
+    while (proc && (proc->failed || proc->unit))
         proc = proc->next;
     return proc;
+}
+
+uint32_t proc_unit_number(void)
+{
+    uint32_t number;
+
+    do {
+        number = SVC_UNIT_PROC_MIN + unit_numbers++ % SVC_UNIT_PROC_MIN;
+    } while (proc_find_any(number));
+    return number;
 }
 
 struct proc *proc_new(uint32_t number, uint32_t flags)
@@ -117,6 +128,11 @@ static void forget_old(void)
 
 static void proc_ended(struct proc *proc)
 {
+    if (proc->unit) {
+        unit_ended(proc);
+        proc_release(proc);
+        return;
+    }
     if (proc->failed) {
         proc_release(proc);
         return;

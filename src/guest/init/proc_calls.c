@@ -182,7 +182,7 @@ static long signal_group(const struct proc *proc, uint32_t signum)
     return group > 1 ? raw_call2(SYS_kill, -group, signum) : -ESRCH;
 }
 
-static long send_signal(struct proc *proc, const struct svc_proc_signal *msg)
+long proc_send_signal(struct proc *proc, const struct svc_proc_signal *msg)
 {
     bool flock = msg->flags & (SVC_SIGNAL_ALL | SVC_SIGNAL_CHILDREN);
 
@@ -214,7 +214,7 @@ void proc_signal(uint32_t request, const uint8_t *payload, size_t len)
 
     if (svc_proc_signal_parse(payload, len, &msg) == 0) {
         proc = proc_find(msg.proc);
-        ret = proc ? send_signal(proc, &msg) : -ESRCH;
+        ret = proc ? proc_send_signal(proc, &msg) : -ESRCH;
     }
     send_reply(request, (int)-ret, 0, NULL, 0);
 }

@@ -53,6 +53,8 @@ static void report_over(struct proc *proc)
     }
     proc->state = PROC_RUNNING;
     proc->exit.started_ns = proc->executed_ns;
+    if (proc->unit)
+        unit_executed(proc);
     answer_start(proc);
     channel_wake(proc);
 }
@@ -133,6 +135,8 @@ struct spawn {
     int theirs[STREAMS]; /* the child's */
     int shell[2];
     int report, sheep, channel; /* the child's ends */
+    int output;                 /* what both outputs are; the caller's, or -1 */
+    const struct svc_unit *probe;
 };
 
 static void close_fd(int *fd)
@@ -168,12 +172,26 @@ static long make_pipe(struct spawn *spawn, unsigned stream)
     return raw_call3(SYS_fcntl, spawn->ours[stream], F_SETFL, O_NONBLOCK);
 }
 
+static long share_output(struct spawn *spawn)
+{
+    for (unsigned i = 1; i < STREAMS; i++) {
+        long fd = raw_call3(SYS_fcntl, spawn->output, F_DUPFD_CLOEXEC, 0);
+
+        if (raw_failed(fd))
+            return fd;
+        spawn->theirs[i] = (int)fd;
+    }
+    return 0;
+}
+
 static long make_stdio(struct spawn *spawn)
 {
     struct proc *proc = spawn->proc;
     uint32_t ring = spawn->msg->ring != 0 ? spawn->msg->ring : SERVICE_RING;
     long ret = 0;
 
+    if (spawn->output >= 0)
+        return share_output(spawn);
     proc->out[1].size = proc->out[2].size = ring;
     proc->out[1].held = proc->out[2].held = (proc->flags & SVC_PROC_HOLD) != 0;
     if (proc->flags & SVC_PROC_TTY) { /* the child makes it, as the user */
@@ -240,7 +258,8 @@ __attribute__((noreturn)) static void be_the_child(const struct spawn *spawn, co
     program.shell_fds[0] = spawn->shell[0];
     program.shell_fds[1] = spawn->shell[1];
     program.channel_fd = spawn->channel;
-    program.leaf = spawn->proc->leaf ? msg->proc : 0;
+    program.leaf = spawn->proc->leaf ? spawn->proc->number : 0;
+    program.probe = spawn->probe;
     if (has_stdin)
         program.fds[0] = spawn->theirs[0];
     program.fds[has_stdin] = spawn->theirs[1];
@@ -251,7 +270,7 @@ __attribute__((noreturn)) static void be_the_child(const struct spawn *spawn, co
     program_child(&program);
 }
 
-static long spawn_proc(struct spawn *spawn)
+static long spawn_child(struct spawn *spawn)
 {
     struct proc *proc = spawn->proc;
     const char *extra[2] = {NULL, NULL};
@@ -285,6 +304,8 @@ static int judge_start(const struct svc_proc_start *msg)
 {
     if ((msg->flags & SVC_PROC_SHELL) && (msg->flags & (SVC_PROC_TTY | SVC_PROC_CHANNEL)))
         return EINVAL;
+    if (msg->proc >= SVC_UNIT_PROC_MIN)
+        return EINVAL;
     return proc_find_any(msg->proc) ? EEXIST : 0;
 }
 
@@ -294,6 +315,17 @@ static void name_proc(struct proc *proc, const char *command)
 
     proc->command_len = (uint8_t)(len < PROC_COMMAND_MAX ? len : PROC_COMMAND_MAX);
     __builtin_memcpy(proc->command, command, proc->command_len);
+}
+
+long proc_spawn(struct proc *proc, const struct svc_proc_start *msg, int output, const struct svc_unit *probe)
+{
+    struct spawn spawn = {proc, msg, {-1, -1, -1}, {-1, -1, -1}, {-1, -1}, -1, -1, -1, output, probe};
+    long ret;
+
+    name_proc(proc, (const char *)msg->strings);
+    ret = spawn_child(&spawn);
+    spawn_done(&spawn);
+    return ret;
 }
 
 void proc_start(uint32_t request, const uint8_t *payload, size_t len)
@@ -306,10 +338,7 @@ void proc_start(uint32_t request, const uint8_t *payload, size_t len)
         send_reply(request, errnum != 0 ? errnum : EAGAIN, STAGE_FORK, NULL, 0);
         return;
     }
-    name_proc(proc, (const char *)msg.strings);
-    struct spawn spawn = {proc, &msg, {-1, -1, -1}, {-1, -1, -1}, {-1, -1}, -1, -1, -1};
-    long ret = spawn_proc(&spawn);
-    spawn_done(&spawn);
+    long ret = proc_spawn(proc, &msg, -1, NULL);
     if (ret != 0) {
         send_reply(request, (int)-ret, STAGE_FORK, NULL, 0);
         proc_release(proc);

@@ -32,7 +32,7 @@
 #include <linux/magic.h>
 #include <linux/openat2.h>
 
-#include "guest/init/guest.h"
+#include "guest/init/guest_service.h"
 #include "jail/rawcall.h"
 #include "jail/selfcheck.h"
 #include "jail/user.h"
@@ -339,6 +339,8 @@ __attribute__((noreturn)) void program_child(struct program *program)
     if (program->kind == PROGRAM_SERVICE && (ret = report(program, CHILD_EXECUTES, 0, -1)) != 0)
         program_give_up(program, ret);
     ret = raw_call4(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, sizeof(no_signals));
+    if (ret == 0 && program->probe)
+        unit_probe(program->probe);
     if (ret == 0)
         ret = execute(program);
     program_give_up(program, ret);
