@@ -92,6 +92,11 @@ class Steps(BuildTest):
                             build_args={"A": "x"})
         self.assertEqual(self.output(log), "x-own-env-new-x-5-yes\n")
 
+    def test_users_by_name(self):
+        self.base()
+        made, log = self.built("FROM base\nUSER user\nRUN id -u; id -g; echo $HOME\nUSER user:root\nRUN id -g\n")
+        self.assertEqual((self.output(log), made["image"]["user"]), ("1000\n1000\n/home/user\n0\n", "user:root"))
+
     def test_stages(self):
         self.base()
         dockerfile = ("FROM base AS one\nRUN echo 1 > /one\nENV ONE=1\nFROM one AS two\nRUN echo $ONE > /two\n"
