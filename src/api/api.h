@@ -303,7 +303,7 @@ route_fn route_runs_list, route_runs_get, route_runs_create, route_runs_attach, 
 route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_delete, route_policy_check;
 route_fn route_secret_list, route_secret_get, route_secret_put, route_secret_delete;
 route_fn route_template_list, route_template_get, route_template_tag, route_template_delete, route_template_prune,
-    route_template_du, route_template_load, route_template_pull, route_template_rebuild;
+    route_template_du, route_template_export, route_template_load, route_template_pull, route_template_rebuild;
 route_fn route_volume_list, route_volume_get, route_volume_create, route_volume_delete;
 route_fn route_snapshot_list, route_snapshot_get, route_snapshot_delete, route_snapshot_restore, route_sandbox_snapshot,
     route_sandbox_fork, route_sandbox_commit;

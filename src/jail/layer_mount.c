@@ -3,7 +3,8 @@
  * layer_mount.c: overlays over template layers, which are directories of a store that only the spawner works in.
  *
  *     a root of layers     our directories as the top layer, the layers below them; the upper lies in the store
- *     a new layer          /layer is the merged view of the layers below, and its upper is the new layer
+ *     a new layer          /layer is the merged view of the layers below, and its upper is the new layer; if the
+ *                          raw upper is asked for, /.brig/upper is the topmost of the layers below
  *
  * The store of layers has the ids 0 to 65,535 on disk. As root each sandbox covers it with a copy of the mount that has
  * the sandbox's ids; a plain user's sandboxes share the ids that are on disk. All of them use `userxattr`, so that a
@@ -206,6 +207,18 @@ int enter_layers(struct enter *e)
     return r < 0 ? r : attach_tool(e);
 }
 
+/* The directory of the topmost layer as it is in the store, which open_layers() has given the sandbox's ids. */
+static int attach_top(struct enter *e)
+{
+    const char *name = e->plan->layers;
+    char path[128];
+
+    for (unsigned i = 1; i < e->plan->n_layers; i++)
+        name += strlen(name) + 1;
+    snprintf(path, sizeof path, LAYERS_PLACE "/%s", name);
+    return attach_copy(e, path, BRIG_DIR "/upper", MOUNT_ATTR_NOEXEC);
+}
+
 int enter_new_layer(struct enter *e)
 {
     const struct jail_plan *p = e->plan;
@@ -226,5 +239,7 @@ int enter_new_layer(struct enter *e)
     if (r == 0)
         r = mount_overlay(e, &overlay, TOP LAYER_VIEW, &view);
     fd_close_all(overlay.layers, overlay.n);
+    if (r == 0 && p->raw_upper)
+        r = attach_top(e);
     return r < 0 ? r : attach_tool(e);
 }

@@ -81,7 +81,8 @@ struct provider_spec {
     const char *new_layer;
     /*
      * With layers and a writable root: root inside has the upper directory of its root, with whiteouts as devices 0:0,
-     * read-only at /.brig/upper, and brig-layer at /.brig/layer.
+     * read-only at /.brig/upper, and brig-layer at /.brig/layer. With layers and a new one: the same of the topmost of
+     * `layers`.
      */
     bool raw_upper;
     const struct brig_tmpfs *tmpfs;

@@ -123,7 +123,7 @@ struct sbox_spec {
     size_t n_below;
     /*
      * With service, for build/build_run.c: no new layer, the layers `below` are the root, and what is written to it can
-     * be read at /.brig/upper.
+     * be read at /.brig/upper. With new_layer, for template/layer_run.c: the topmost layer below is there.
      */
     bool raw_upper;
     const struct brig_tmpfs *tmpfs; /* They live as long as `below`. */

@@ -210,6 +210,7 @@ static int copy_words(struct own_run *run, const struct own_run_spec *spec, stru
     box->new_layer = spec->new_layer ? arena_copy(arena, spec->new_layer, strlen(spec->new_layer)) : NULL;
     box->below = copy_list(arena, spec->below, spec->n_below);
     box->n_below = spec->n_below;
+    box->raw_upper = spec->raw_upper;
     run->program = spec->program;
     run->program.argv = copy_list(arena, spec->program.argv, count(spec->program.argv));
     run->program.env = copy_list(arena, spec->program.env, count(spec->program.env));

@@ -17,6 +17,7 @@ struct own_run_spec {
     const char *new_layer;
     const char *const *below;
     size_t n_below;
+    bool raw_upper;
     struct process_spec program; /* argv and env are copied; input lives until done() */
 };
 

@@ -127,8 +127,8 @@ static int check_layers(const struct run_spec *spec, struct brig_err *err)
     if (spec->new_layer && (!(spec->flags & BRIG_RUN_ROOT) || (spec->flags & BRIG_RUN_WRITABLE_ROOT)))
         return err_usage(err, "new layer %s: only with root inside, and not with a writable root", spec->new_layer);
     if ((spec->flags & WIRE_RUN_RAW_UPPER) &&
-        (!spec->n_layers || spec->new_layer || !(spec->flags & BRIG_RUN_WRITABLE_ROOT)))
-        return err_usage(err, "raw upper: only with layers as a writable root");
+        (!spec->n_layers || (!spec->new_layer && !(spec->flags & BRIG_RUN_WRITABLE_ROOT))))
+        return err_usage(err, "raw upper: only with layers, as a writable root or below a new layer");
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "base/dir.h"
 #include "base/id.h"
 #include "codec/docker_login.h"
+#include "template/export.h"
 #include "template/library_priv.h"
 
 #define JOBS_PER_ORG 16u /* each has a sandbox, and up to max_image bytes of the disk */
@@ -350,7 +351,7 @@ static bool is_busy(void *ctx, const char *name)
     for (const struct library_user *user = library->users; user; user = user->next)
         if (user->is_busy(user->ctx, name))
             return true;
-    return false;
+    return export_has_scratch(library, name);
 }
 
 void library_add_user(struct library *library, struct library_user *user)
@@ -469,6 +470,8 @@ void library_destroy(struct library *library)
     library->dist_old = false;
     while (library->jobs)
         job_free(library->jobs);
+    while (library->exports)
+        export_cancel(library->exports);
     loop_timer_clear(library->o.loop, &library->on_collect);
     maker_destroy(library->maker);
     dist_destroy(library->dist);

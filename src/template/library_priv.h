@@ -35,6 +35,7 @@ struct library {
     struct library_job *jobs;
     struct work_file *files;
     struct library_user *users;
+    struct export *exports; /* export.c */
     struct loop_timer on_collect;
     struct library_job *wanted; /* library_wanted.c: the pull that is under way, or NULL */
     size_t wanted_at;           /* so many bytes of the list were looked at */

@@ -350,6 +350,7 @@ class Names(LayerTest):
         layer, new = name_of("x"), new_name("x")
         os.mkdir(f"{self.store}/{layer}")
         self.assertEqual(self.layer(host, "make", new), "ok")
+        raw = "raw upper: only with layers, as a writable root or below a new layer"
         for words, why in ((["template=../x"], "layer ../x: a name has 64 hexadecimal digits"),
                            ([f"template={layer},{name_of('y')}"], f"layer {name_of('y')}: not there"),
                            ([f"template={layer}", "rootfs=/x"], "layers: not with a rootfs or a zygote"),
@@ -357,8 +358,8 @@ class Names(LayerTest):
                            ([f"new_layer={new_name('y')}", "root=1"], f"new layer {new_name('y')}: not there"),
                            ([f"new_layer={new}"], "only with root inside"),
                            ([f"new_layer={new}", "root=1", "writable=1"], "not with a writable root"),
-                           (["raw_upper=1"], "raw upper: only with layers as a writable root"),
-                           ([f"template={layer}", "raw_upper=1"], "raw upper: only with layers as a writable root")):
+                           (["raw_upper=1"], raw), ([f"template={layer}", "raw_upper=1"], raw),
+                           ([f"new_layer={new}", "root=1", "raw_upper=1"], raw)):
             host.say("create", "a", *words)
             self.assertIn(why, host.expect("ended a policy "))
         host.say("create", "a", "template=" + ",".join([layer] * 129))

@@ -118,6 +118,7 @@ static const struct route routes[] = {
     {"GET", "/v1/templates/builds/{build}/log", "follow", 0, route_build_log},
     {"GET", "/v1/templates/{template}", "", 0, route_template_get},
     {"DELETE", "/v1/templates/{template}", "", W | ROUTE_ADMIN, route_template_delete},
+    {"GET", "/v1/templates/{template}/export", "format", W, route_template_export},
     {"POST", "/v1/templates/{template}/tag", "", W | ROUTE_ADMIN | ROUTE_JSON, route_template_tag},
     {"POST", "/v1/templates/{template}/rebuild", "", W | ROUTE_ADMIN, route_template_rebuild},
     {"GET", "/v1/snapshots", "", 0, route_snapshot_list},

@@ -185,6 +185,7 @@ static const struct cli_verb subs[] = {
     {"pull", "make a template from an image of a registry", .main = template_pull_main},
     {"load", "make a template from an archive or a directory", .main = template_load_main},
     {"build", "build a template from a Dockerfile", .main = template_build_main},
+    {"export", "write a template as the archive of an image", .main = template_export_main},
     {"ls", "list templates", .list = &templates},
     {"inspect", "print a template", .main = inspect},
     {"rm", "remove templates", .remove = &removal},
@@ -197,5 +198,6 @@ static const struct cli_verb subs[] = {
 };
 
 const struct cli_verb cli_verb_template = {
-    "template", "templates of sandboxes: pull, load, build, ls, inspect, rm, tag, prune, du, rebuild, login, logout",
+    "template",
+    "templates of sandboxes: pull, load, build, export, ls, inspect, rm, tag, prune, du, rebuild, login, logout",
     CLI_SUBS(subs)};

@@ -40,6 +40,7 @@ uint64_t template_context_skipped(const struct template_context *context);
 void template_context_close(struct template_context *context); /* takes NULL */
 
 int template_build_main(int argc, char **argv);
+int template_export_main(int argc, char **argv);
 int template_load_main(int argc, char **argv);
 int template_pull_main(int argc, char **argv);
 int template_rebuild_main(int argc, char **argv);
