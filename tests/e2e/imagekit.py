@@ -16,7 +16,7 @@ import subprocess
 import tarfile
 import threading
 
-PROGRAMS = ("sh", "cat", "stat", "env", "ls", "id", "touch", "rm", "sleep", "true")
+PROGRAMS = ("sh", "cat", "stat", "env", "ls", "id", "touch", "rm", "sleep", "true", "mkdir", "chmod", "ln")
 
 
 def digest(data):
@@ -63,7 +63,7 @@ def base_entries():
             name = name.rsplit("/", 1)[0]
             directories.add(name)
     for name in sorted(directories):
-        entries.append(entry(name, mode=0o755))
+        entries.append(entry(name, mode=0o1777 if name in ("tmp", "var/tmp") else 0o755))
     for name, path in found.items():
         entries.append(entry(name, read(path), 0o755))
     entries.append(entry("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"))
