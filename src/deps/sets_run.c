@@ -15,8 +15,7 @@ static bool template_stands(const struct sets *sets, const struct wish *wish)
     const struct object *object = templates ? templates_find(templates, wish->org, wish->template_name) : NULL;
     const struct template_info *info = object ? template_of(object) : NULL;
 
-    return !wish->template_id[0] ||
-           (info && info->n_layers > 0 && str_eq(info->layers[info->n_layers - 1], wish->template_id));
+    return !wish->template_id[0] || (info && str_eq(template_content(info), wish->template_id));
 }
 
 int sets_run(struct sets *sets, const struct sets_run_spec *spec,

@@ -82,6 +82,12 @@ static inline const struct template_info *template_of(const struct object *objec
     return object->extra;
 }
 
+/* What it is, whatever it is called: its disk, else its highest layer, which names all below. */
+static inline const char *template_content(const struct template_info *info)
+{
+    return info->disk[0] ? info->disk : info->n_layers > 0 ? info->layers[info->n_layers - 1] : "";
+}
+
 /* Makes it or replaces it; replace is false: BRIG_E_CONFLICT if the name is taken. */
 int templates_put(struct templates *templates, const char *org, const char *name, const struct template_info *info,
                   bool replace, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;

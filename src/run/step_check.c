@@ -141,8 +141,7 @@ static int check_template(struct run *run, struct brig_err *err)
                        "template %s: others than administrators may replace it ([templates] allow), so it is not given "
                        "the value of a secret",
                        name);
-    return str_copy(run->template_id, sizeof run->template_id,
-                    info->n_layers > 0 ? info->layers[info->n_layers - 1] : "") < 0
+    return str_copy(run->template_id, sizeof run->template_id, template_content(info)) < 0
                ? err_usage(err, "template %s: the name of its layer is too long", name)
                : 0;
 }
