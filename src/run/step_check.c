@@ -126,11 +126,11 @@ static int check_memory(const struct run *run, struct brig_err *err)
 static int check_template(struct run *run, struct brig_err *err)
 {
     const struct executor_options *o = &run->executor->o;
-    const struct templates *templates = manager_templates(o->manager);
     const char *name = run->template_name;
 
     if (!name[0])
         return 0;
+    const struct templates *templates = manager_templates(o->manager);
     int r = sbox_template_check(name, o->config, templates, &run->caller, err);
     const struct object *object = r == 0 && templates ? templates_find(templates, run->caller.org_id, name) : NULL;
     if (r < 0 || !object)

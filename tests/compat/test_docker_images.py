@@ -108,7 +108,7 @@ COPY --from=first /made /made
 USER 1000:1000
 RUN touch /tmp/by-user && echo x > /tmp/x && chmod 4755 /tmp/x
 USER root
-RUN rm -r /etc/group /hello && mkdir -p /x/y && ln -s ../etc /x/link && ln /made/file /x/hard && rm -r /app/deep/src/d
+RUN rm -r /home/user /hello && mkdir -p /x/y && ln -s ../etc /x/link && ln /made/file /x/hard && rm -r /app/deep/src/d
 RUN ["/bin/sh", "-c", "mkdir /made && echo again > /made/other || echo was there > /x/seen"]
 RUN rm -r /several && mkdir -m 2775 /several && touch -d @5 /several/new
 EXPOSE 80 53/udp

@@ -57,7 +57,7 @@ def base_entries():
         listed = subprocess.run(["ldd", path], stdout=subprocess.PIPE, check=True).stdout.decode()
         for library in re.findall(r"(/\S+)", listed):
             found[library.lstrip("/")] = os.path.realpath(library)
-    directories = {"tmp", "etc", "workspace", "home", "home/user", "proc", "dev", "run", "var", "var/tmp"}
+    directories = {"tmp", "etc", "workspace", "home", "home/user", "proc", "sys", "dev", "run", "var", "var/tmp"}
     for name in found:
         while "/" in name:
             name = name.rsplit("/", 1)[0]
