@@ -109,7 +109,7 @@ static int allow_places(struct enter *e, int ruleset)
         r = allow(e, ruleset, LAYER_VIEW, WRITE_ALL);
     if (r == 0 && e->plan->new_layer)
         r = allow(e, ruleset, "/.brig/layer", READ_EXEC);
-    if (r == 0 && e->plan->new_layer && e->plan->raw_upper)
+    if (r == 0 && e->plan->raw_top)
         r = allow(e, ruleset, "/.brig/upper", READ);
     return r;
 }

@@ -239,7 +239,7 @@ int enter_new_layer(struct enter *e)
     if (r == 0)
         r = mount_overlay(e, &overlay, TOP LAYER_VIEW, &view);
     fd_close_all(overlay.layers, overlay.n);
-    if (r == 0 && p->raw_upper)
+    if (r == 0 && p->raw_top)
         r = attach_top(e);
     return r < 0 ? r : attach_tool(e);
 }

@@ -112,7 +112,8 @@ struct jail_plan {
     const char *layers;
     unsigned n_layers;
     const char *new_layer; /* The name of the layer that is made at LAYER_VIEW, or NULL. */
-    bool raw_upper;        /* /.brig/upper is the upper of the root; with new_layer the top one of layers. */
+    bool raw_upper; /* The upper of the root is at /.brig/upper, and the places of the store are the root's own. */
+    bool raw_top;   /* With new_layer: the topmost of layers is at /.brig/upper. */
     bool writable_root;
     bool trust;         /* A CA bundle will be attached (trust.h), so another root needs a place for it. */
     bool mknod_devices; /* Device nodes can be made; else they are bound from /d of the spawner's root. */

@@ -237,7 +237,8 @@ static int prepare_layers(struct sandbox *s, const struct run_spec *run, struct 
     p->layers = run->layers;
     p->n_layers = run->n_layers;
     p->new_layer = run->new_layer;
-    p->raw_upper = run->flags & WIRE_RUN_RAW_UPPER;
+    p->raw_upper = (run->flags & WIRE_RUN_RAW_UPPER) && !run->new_layer;
+    p->raw_top = (run->flags & WIRE_RUN_RAW_UPPER) && run->new_layer;
     return r;
 }
 
