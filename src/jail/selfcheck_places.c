@@ -130,8 +130,11 @@ static bool within(uint64_t total, uint64_t unit, uint64_t limit)
            (bytes <= limit || bytes - limit < unit);
 }
 
-/* A place of its own is bounded too when it cannot be written, or is a tmpfs (the user's) no larger than the limit. */
-static bool bounded_place(const char *path, dev_t store_dev, uint64_t disk)
+/*
+ * A place of its own is bounded too when it cannot be written, is a tmpfs (the user's) no larger than the limit, or is
+ * an overlay whose upper is in the store: an overlay tells the size of its upper's file system.
+ */
+static bool bounded_place(const char *path, dev_t store_dev, const struct statfs *store, uint64_t disk)
 {
     struct stat st = {0};
     struct statfs fs = {0};
@@ -142,6 +145,7 @@ static bool bounded_place(const char *path, dev_t store_dev, uint64_t disk)
         return true;
     return raw_call2(SYS_statfs, path, &fs) == 0 &&
            ((fs.f_flags & ST_RDONLY) != 0 ||
+            (fs.f_type == OVERLAYFS_SUPER_MAGIC && fs.f_blocks == store->f_blocks && fs.f_files == store->f_files) ||
             (fs.f_type == TMPFS_MAGIC && fs.f_files > 0 && within((uint64_t)fs.f_blocks, (uint64_t)fs.f_frsize, disk)));
 }
 
@@ -159,7 +163,7 @@ void check_store(struct check *check)
     const bool bare = raw_call2(SYS_stat, "/.brig/upper", &upper) == 0 && upper.st_dev == st.st_dev;
 
     for (unsigned i = 0; i < ARRAY_SIZE(places) && all && !bare; i++)
-        all = (start->flags & GUEST_START_VOLUME(i)) || bounded_place(places[i], st.st_dev, start->disk);
+        all = (start->flags & GUEST_START_VOLUME(i)) || bounded_place(places[i], st.st_dev, &fs, start->disk);
     uint64_t most = start->disk;
     if (start->store_by == BY_EXT4_IMAGE) { /* larger by what ext4 and the set-up need, and that is not to be had */
         struct image_shape shape;

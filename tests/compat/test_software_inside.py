@@ -24,8 +24,9 @@ def debian_tar(where):
         suite = next(line.split("=")[1].strip() for line in f if line.startswith("VERSION_CODENAME="))
     # An image of an administrator trusts whom the host trusts.
     trust = "copy-in /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs"
-    done = subprocess.run(["mmdebstrap", "--variant=minbase", "--include=ca-certificates", f"--customize-hook={trust}",
-                           suite, path],
+    # Its mounts end with it, also if it is killed.
+    done = subprocess.run(["unshare", "--mount", "--propagation", "private", "mmdebstrap",
+                           "--variant=minbase", "--include=ca-certificates", f"--customize-hook={trust}", suite, path],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
                           env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR": where})
     assert done.returncode == 0, done.stderr

@@ -408,11 +408,12 @@ class Broken(LayerTest):
                            ("open(LAYERS_PLACE", "/layers"),
                            ("sys_openat2(store, name", base[:47]),
                            ("mkdirat(e->root_fd, BRIG_DIR", ".brig"),
-                           ("mkdirat(AT_FDCWD, UPPER", "/s/upper/root"),
+                           ("mkdirat(AT_FDCWD, path", "/s/upper/root"),  # the third one
                            ('mount("overlay"', "overlay of layers"),
-                           ("open(place", "/r2"),
+                           ("open(place", "/x2"),
                            ("open_tree(AT_FDCWD, from", ".brig/upper")):
-            self.respawn(BRIG_TEST_FAIL_SYSCALL="1", BRIG_TEST_FAIL_TEXT=text)
+            self.respawn(BRIG_TEST_FAIL_SYSCALL="3" if text.endswith(", path") and "mkdirat" in text else "1",
+                         BRIG_TEST_FAIL_TEXT=text)
             host = self.host()
             host.say("create", "a", *root)
             self.assertIn(f"set-up, template: {what}", host.expect("ended a host-error "), text)

@@ -281,8 +281,9 @@ class OneId(JailTest):
 
 class Words(JailTest):
     def test_bad_users(self):
-        for word in ("admin", "0", "", "root:root"):
-            self.refused("--user", word, "--", "/bin/true", words=("--user", "user or root"))
+        for word in ("admin", "0", "root:root"):
+            self.refused("--user", word, "--", "/bin/true", words=(f'--user "{word}"', "user or root"))
+        self.refused("--user", "", "--", "/bin/true", words=('--user ""', "must be NAME or UID"))
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ class Refusals(ServiceTest):
         ({"network": "full"}, "network"),
         ({"workdir": "relative"}, "workdir"),
         ({"workdir": "/../etc"}, "workdir"),
-        ({"user": "nobody"}, "user"),
+        ({"user": "no body"}, "user"),
         ({"template": "no-such-image"}, "template"),
         ({"template": "--privileged"}, "template"),
         ({"confine": "moon"}, "confine"),

@@ -59,7 +59,7 @@ class Pulling(ServiceTest):
         made = self.pulled(f"{registry.host}/test/image:1")
         self.assertEqual((made["name"], made["source"], made["reference"], made["digest"]),
                          ("image:1", "pull", f"{registry.host}/test/image:1", digest(first.manifest())))
-        self.assertEqual(self.blobs(), [])
+        wait_until("nothing of the download is left", lambda: self.blobs() == [])
         sandbox = self.sandbox(template="image:1")
         self.assertEqual(self.d.sh(sandbox, "cat /version")["stdout"], "one\n")
         asked = len(registry.asked)
