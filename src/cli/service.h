@@ -48,7 +48,6 @@ bool service_parse(const struct flag_table *table, int argc, char **argv, void *
 
 /* ---- requests ------------------------------------------------------------------------------------- */
 
-#define AUTO_DOC AUTO_JSON
 #define AUTO_CLIENT __attribute__((cleanup(service_client_close)))
 void service_client_close(struct client **client);
 
@@ -85,7 +84,6 @@ bool service_read_file(const char *path, struct buf *out);
 
 /* Read members of an answer. If it is missing, null or of another type, they return otherwise. */
 const char *get_text(const struct json_value *object, const char *key, const char *otherwise);
-#define get_bool json_get_bool
 int64_t get_i64(const struct json_value *object, const char *key, int64_t otherwise);
 
 /* Decodes a member with bytes, "data" with its "encoding" ("utf-8", "base64"), onto out. */

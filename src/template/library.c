@@ -18,6 +18,7 @@
 
 #define JOBS_PER_ORG 16u /* each has a sandbox, and up to max_image bytes of the disk */
 #define COLLECT_NS (UINT64_C(300) * NS_PER_SEC)
+#define FIRST_COLLECT_NS (UINT64_C(2) * NS_PER_SEC) /* and then four times as long each, up to COLLECT_NS */
 #define SETTLE_NS (UINT64_C(100) * NS_PER_MS)
 #define PART_KEEP_S (INT64_C(7) * 86400) /* a download that nobody went on with */
 
@@ -299,8 +300,12 @@ static void on_collect(struct loop_timer *timer)
         sweep(library, library->work_fd, "", 0);
         (void)build_steps_forget(library->o.steps, NULL, false, NULL, NULL);
         library_collect(library);
+        /* A layer that is in use just after a start stays, so the next times follow soon. */
+        library->collect_ns = library->collect_ns == 0 ? FIRST_COLLECT_NS : library->collect_ns * 4;
+        if (library->collect_ns > COLLECT_NS)
+            library->collect_ns = COLLECT_NS;
     }
-    (void)!loop_timer_set(library->o.loop, timer, clock_mono_ns() + (settled ? COLLECT_NS : SETTLE_NS), NULL);
+    (void)!loop_timer_set(library->o.loop, timer, clock_mono_ns() + (settled ? library->collect_ns : SETTLE_NS), NULL);
 }
 
 int library_prune(struct library *library, const struct caller *caller,

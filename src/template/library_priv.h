@@ -37,6 +37,7 @@ struct library {
     struct library_user *users;
     struct export *exports; /* export.c */
     struct loop_timer on_collect;
+    uint64_t collect_ns;        /* until the next time */
     struct library_job *wanted; /* library_wanted.c: the pull that is under way, or NULL */
     size_t wanted_at;           /* so many bytes of the list were looked at */
     char wanting[IMAGE_REF_TEXT];

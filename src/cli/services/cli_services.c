@@ -43,7 +43,7 @@ static int control(int argc, char **argv, const struct flag_table *table)
         return CLI_FAILED;
     status = 0;
     for (int i = rest + 1; i < argc; i++) {
-        AUTO_DOC struct json_doc *doc = NULL;
+        AUTO_JSON struct json_doc *doc = NULL;
         AUTO_BUF struct buf target = BUF_INIT(64 << 10);
         struct brig_err err = {0};
 

@@ -50,7 +50,7 @@ int service_files_put(struct json *json, const char *const *paths, size_t n, str
 
 void service_print_failed(const struct client *client)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     AUTO_BUF struct buf bytes = BUF_INIT(64 << 10), shown = BUF_INIT(256 << 10);
     struct escape escape = ESCAPE_INIT(ESCAPE_TERMINAL);
     const struct buf *reply = client_reply(client);

@@ -293,7 +293,7 @@ static void show_tail(const char *output)
 
 static int conclude(struct client *client, const char *id, enum progress how, const struct build_options *options)
 {
-    AUTO_DOC struct json_doc *doc = NULL, *template = NULL;
+    AUTO_JSON struct json_doc *doc = NULL, *template = NULL;
 
     if (!service_call(client, "GET", NULL, &doc, "/v1/templates/builds/%s", id))
         return CLI_FAILED;
@@ -321,7 +321,7 @@ static int cancel(const char *id)
 static int build(struct client *client, const struct build_options *options, const struct buf *body, const char *dir,
                  enum progress how)
 {
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_JSON struct json_doc *doc = NULL;
     struct brig_err err = {0};
 
     if (!service_call(client, "POST", body, &doc, "/v1/templates/builds"))
@@ -329,7 +329,7 @@ static int build(struct client *client, const struct build_options *options, con
     const char *id = get_text(json_root(doc), "id", "");
     AUTO_FD int signals = service_signals();
     client_set_cancel(client, signals);
-    if (!send_context(client, id, get_bool(json_root(doc), "needs_context") ? dir : NULL)) {
+    if (!send_context(client, id, json_get_bool(json_root(doc), "needs_context") ? dir : NULL)) {
         (void)cancel(id);
         return CLI_FAILED;
     }
