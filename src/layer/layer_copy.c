@@ -54,9 +54,13 @@ static int look(struct copy *copy, const char *path, enum view_kind *ret, struct
 
 int copy_check_name(const char *path, struct brig_err *err)
 {
-    for (const char *part = path; part; part = strchr(part, '/'), part += part != NULL)
+    for (const char *part = path; part;) {
         if (str_starts(part, ".wh."))
             return layer_fail(err, path, 0, "layers use names with .wh. for what was removed");
+        part = strchr(part, '/');
+        if (part)
+            part++;
+    }
     return 0;
 }
 
