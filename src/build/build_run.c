@@ -4,8 +4,8 @@
  * the places of other sandboxes over it: what is written to /tmp or /home belongs to the layer. When the command has
  * exited with 0, brig-layer writes what changed as the tar of a layer, as a second program of the same sandbox.
  *
- *     create -> (the secrets) -> the command, whose output is the log -> brig-layer diff, whose output is the sink ->
- * the end
+ *     create -> (the secrets) -> the command, whose output is the log
+ *            -> brig-layer diff, whose output is the sink -> the end
  *
  * The end of the sandbox is not waited for: the next step begins while it goes.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * passwd.h: who a user is, as it is written in requests and images (`NAME`, `NAME:GROUP`, `UID`, `UID:GID`, mixed as
- * one likes), and what /etc/passwd and /etc/group of a sandbox say about it. The rules are those of container engines:
+ * passwd.h: who a user is, as it is written in requests and images (`NAME`, `NAME:GROUP`, `UID`, `UID:GID`, in any
+ * mixture), and what /etc/passwd and /etc/group of a sandbox say about it. The rules are those of container engines:
  *
  *     user   the first line that has this name or this number; a number that no line has is good as it is, with group 0
  *     group  the same; without one it is the group of the user's line, and the groups that list the user are added

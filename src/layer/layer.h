@@ -29,10 +29,11 @@
  *       BuildKit) to whom they belong in BLOB, with --chown to USER, whose name is looked up in VIEW. Directories that
  *       are made for DEST are 0755 and belong to 0:0 or USER. --chmod: octal. A pattern of --exclude is compared with
  *       the path below the source. --archives (ADD): a source that is a tar (plain, gzip, zstd, xz or bzip2) is
- * unpacked into DEST instead, with its own owners unless --chown is given. A source without wildcards that is not there
- * is refused, and so are patterns that all match nothing. brig-layer mkdir [--chown USER[:GROUP]] [--mtime SECONDS]
- * VIEW PATH writes the layer that WORKDIR makes: the directories of PATH that VIEW has not. Without --mtime they are of
- * now.
+ *       unpacked into DEST instead, with its own owners unless --chown is given. A source without wildcards that is not
+ *       there is refused, and so are patterns that all match nothing.
+ *   brig-layer mkdir [--chown USER[:GROUP]] [--mtime SECONDS] VIEW PATH
+ *       writes the layer that WORKDIR makes: the directories of PATH that VIEW does not have. Without --mtime they have
+ *       the present time.
  *
  * What copy and mkdir write is 1,024 bytes of zeroes if there is nothing to be made: then no layer is needed.
  *

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * own_run.h: one program in an ephemeral sandbox of the service's own: what installs packages, what reads images. The
- * sandbox is made by the manager as any other, for the organisation that asks (it counts in its quotas), in the name
- * of the service, because only administrators may bind directories. Nobody finds it by name: what it makes may be
- * shared, and whoever it works for must not get a program into it.
+ * manager makes the sandbox as any other. It counts in the quotas of the organisation that asks, but it is made in the
+ * name of the service, because only administrators may bind directories. Nobody finds it by name: what it makes may be
+ * shared, so the organisation that it works for must not get a program of its own into it.
  */
 #ifndef BRIG_SANDBOX_OWN_RUN_H
 #define BRIG_SANDBOX_OWN_RUN_H

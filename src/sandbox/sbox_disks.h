@@ -2,9 +2,9 @@
 /*
  * sbox_disks.h: what can be kept of sandboxes: volumes, snapshots, forks, and templates that are made from sandboxes.
  *
- * A disk is made first and its record after it; a record is removed first and its disk after it. So whatever is
- * interrupted leaves at most a disk that no record names, and the next look (disks_look()) removes that one. A record
- * whose disk is gone stays, and says so.
+ * A disk is made first and its record after it; a record is removed first and its disk after it. So an interruption
+ * leaves at most a disk that no record names, and the next look (disks_look()) removes it. A record whose disk is gone
+ * stays, and says so.
  *
  * Who may: a snapshot, fork or commit needs sbox_check_use(). What comes out of a snapshot or a sandbox is made as the
  * weaker of all who had a hand in it (the one who made the sandbox, the one who took the snapshot, the caller): an

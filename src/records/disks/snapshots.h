@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * snapshots.h: the snapshots of an organisation: kind "snapshot", whose id is the name of its disk ("snap-...") and
- * whose key is the name that people gave it, if they gave one. The document is what it was written from, and never
- * changes:
+ * whose key is the name that people gave it, if they gave one. The document says what the snapshot was made of, and
+ * never changes:
  *
  *     {name, key_id, created_by, created_as, sandbox_id, sandbox_name, size, inodes, spec, image}
  *
  * spec is that of the sandbox as its row has it (sandbox/row.c): variables with their values, secrets only by name.
- * image is the template that the sandbox was made from (records/templates.h), or is not there.
+ * image is the template that the sandbox was made from (records/templates.h); without one it is absent.
  */
 #ifndef BRIG_RECORDS_DISKS_SNAPSHOTS_H
 #define BRIG_RECORDS_DISKS_SNAPSHOTS_H

@@ -2,7 +2,7 @@
 /*
  * volumes.h: the volumes of an organisation: kind "volume", whose id is the name of its disk ("vol-...") and whose key
  * is the name that people gave it. The document is {name, key_id, created_by, size, inodes}, and never changes. The
- * disk is the provider's (provider/provider.h); sandbox/disks.h makes and removes both.
+ * disk is the provider's (provider/provider.h); sandbox/sbox_disks.h makes and removes both.
  */
 #ifndef BRIG_RECORDS_DISKS_VOLUMES_H
 #define BRIG_RECORDS_DISKS_VOLUMES_H

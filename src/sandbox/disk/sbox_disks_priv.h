@@ -2,8 +2,8 @@
 /*
  * sbox_disks_priv.h: what the files behind sbox_disks.h share.
  *
- * A job is something under way that has to do with one disk. As long as it is in the list, its disk is not removed for
- * want of a record, and what it makes counts in quotas. Each kind of job embeds struct disk_job as its first member.
+ * A job is work under way on one disk. As long as the job is in the list, its disk is not removed because it has no
+ * record yet, and what the job makes counts in quotas. Each kind of job embeds struct disk_job as its first member.
  */
 #ifndef BRIG_SANDBOX_DISK_SBOX_DISKS_PRIV_H
 #define BRIG_SANDBOX_DISK_SBOX_DISKS_PRIV_H
