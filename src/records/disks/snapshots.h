@@ -38,7 +38,7 @@ static inline struct snapshot *snapshot_of(const struct object *object)
 {
     return object->extra;
 }
-/* doc is written by sandbox/disk/snapshot_doc.c. BRIG_E_CONFLICT if the name is taken. */
+/* doc is written by sandbox/disk/sbox_snapshot.c. BRIG_E_CONFLICT if the name is taken. */
 int snapshots_put(struct snapshots *snapshots, const char *org, const char *id, const struct buf *doc,
                   objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* Does a snapshot of this organisation (NULL: of any) need this layer? */
