@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * route_snapshots.c: snapshots of sandboxes, and what is made of the files of a sandbox: other sandboxes and templates.
- * Who may use a sandbox may keep it and copy it; the same rule is asked again when a snapshot is restored.
+ * Whoever may use a sandbox may keep it and copy it; the same rule is asked again when a snapshot is restored.
  */
 #include <string.h>
 

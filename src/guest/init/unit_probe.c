@@ -5,7 +5,7 @@
  *
  * A file or a socket is waited for with inotify on the nearest directory that is there; what inotify does not show
  * (links, other mounts, a socket that is bound but does not listen yet) is found by a look now and then. The kernel
- * tells nobody when a port begins to be listened on, so that a port is tried with connect(2): at once, then after 2 ms,
+ * tells nobody when a program begins to listen on a port, so a port is tried with connect(2): at once, then after 2 ms,
  * then after twice as long, up to 100 ms.
  */
 #include <fcntl.h>
