@@ -33,6 +33,8 @@ struct build_run {
     struct brig_bind binds[MOUNTS_MAX];
     struct brig_tmpfs tmpfs[MOUNTS_MAX + 1];
     size_t n_binds, n_tmpfs;
+    char *targets[MOUNTS_MAX]; /* their paths: the sandbox may outlive the build */
+    size_t n_targets;
     struct buf secrets; /* a tar, until it is unpacked */
     struct process_run *unpacking;
     struct buf said;
@@ -46,6 +48,8 @@ static void run_free(struct build_run *run)
             *at = run->next;
             break;
         }
+    for (size_t i = 0; i < run->n_targets; i++)
+        mem_free(run->targets[i]);
     mem_free(run->names);
     mem_free(run->argv);
     mem_free(run->env);
@@ -366,10 +370,14 @@ static int take_mounts(struct build_run *run, const struct run_spec *spec, struc
 
     for (size_t i = 0; i < spec->n_mounts; i++) {
         const struct build_mount *mount = &spec->mounts[i];
+        char *target = mem_strdup(mount->target);
+        if (!target)
+            return err_nomem(err);
+        run->targets[run->n_targets++] = target;
         if (mount->kind == MOUNT_TMPFS)
-            run->tmpfs[run->n_tmpfs++] = (struct brig_tmpfs){mount->target, mount->size};
+            run->tmpfs[run->n_tmpfs++] = (struct brig_tmpfs){target, mount->size};
         else if (mount->kind == MOUNT_CACHE)
-            run->binds[run->n_binds++] = (struct brig_bind){.source = empty, .target = mount->target, .overlay = true};
+            run->binds[run->n_binds++] = (struct brig_bind){.source = empty, .target = target, .overlay = true};
         else
             secrets = true;
     }
