@@ -77,7 +77,7 @@ struct build_stage {
     size_t base_stage;
     const struct dockerfile_step *steps;
     size_t n_steps;
-    bool needed;
+    bool needed, based; /* based: its FROM is done */
     enum stage_state state;
 
     size_t at;     /* the step under way */

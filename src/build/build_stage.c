@@ -57,7 +57,7 @@ static void begin_step(struct build_stage *stage, const struct dockerfile_step *
 void stage_fail(struct build_stage *stage, const struct brig_err *err)
 {
     struct build *build = stage->build;
-    const struct dockerfile_step *step = stage->at < stage->n_steps && stage->layers ? step_of(stage) : stage->from;
+    const struct dockerfile_step *step = stage->based && stage->at < stage->n_steps ? step_of(stage) : stage->from;
     struct brig_err why = *err;
 
     if (build->state != BUILD_RUNNING)
@@ -470,6 +470,7 @@ static void based(struct build_stage *stage, int r, const struct brig_err *err)
         stage_fail(stage, err);
         return;
     }
+    stage->based = true;
     log_ended(stage, NULL);
     go(stage);
 }

@@ -206,6 +206,7 @@ class Failures(BuildTest):
                 ("FROM --platform=windows/amd64 base\n", "line 1: FROM: --platform=windows/amd64: this machine"),
                 ("FROM ${NOTHING}\n", "line 1: FROM: ${NOTHING}: expected an image, but it is empty"),
                 ("FROM not-there-at-all\n", "line 1: FROM not-there-at-all: there is no template not-there-at-all"),
+                ("FROM not-there-at-all\nRUN x\n", "line 1: FROM not-there-at-all: there is no template not-there-at"),
                 ("FROM scratch\nENV A=1\n", "the image has no files")):
             with self.subTest(text=text):
                 self.refused_build(text, message)
