@@ -22,6 +22,7 @@ static void on_wrote(void *ctx, size_t len, int error)
         (void)err_set(&err, BRIG_E_HOST, -error, "the context could not be kept");
         build_fail(build, &err, 0);
     } else if (build->receiving && build->ready) {
+        build_expect(build);
         build->ready(build->ready_ctx);
     }
 }

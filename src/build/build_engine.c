@@ -66,6 +66,8 @@ static void finish(struct build *build, enum build_state state)
     if (build->lister)
         layer_run_forget(take_ptr(&build->lister));
     spool_free(take_ptr(&build->spool));
+    if (build->receiving && build->ready)
+        build->ready(build->ready_ctx); /* the next piece is refused */
     library_file_done(library, take_ptr(&build->context));
     mem_free(take_ptr(&build->members));
     build->n_members = build->members_cap = 0;

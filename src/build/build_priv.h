@@ -301,6 +301,7 @@ void build_listed(struct build *build);
 
 /* ---- builds.c ---------------------------------------- */
 void build_free(struct build *build);
+void build_expect(struct build *build); /* The context begins or goes on within some minutes, or the build fails. */
 
 /* ---- build_log.c ---------------------------------------- */
 void log_step(const struct build_stage *stage, const struct dockerfile_step *step);

@@ -244,12 +244,17 @@ static int check_count(struct builds *builds, const char *org, struct brig_err *
                : 0;
 }
 
+void build_expect(struct build *build)
+{
+    (void)!loop_timer_set(build->builds->o.loop, &build->on_expire, clock_mono_ns() + EXPIRE_NS, NULL);
+}
+
 static void on_expire(struct loop_timer *timer)
 {
     struct build *build = timer->ctx;
     struct brig_err err;
 
-    (void)err_set(&err, BRIG_E_TIMEOUT, 0, "no context came within %llu minutes",
+    (void)err_set(&err, BRIG_E_TIMEOUT, 0, "nothing of the context came for %llu minutes",
                   (unsigned long long)(EXPIRE_NS / NS_PER_SEC / 60));
     build_fail(build, &err, 0);
 }
@@ -293,7 +298,7 @@ int build_begin(struct builds *builds, const struct caller *caller, const struct
         build->state = BUILD_RUNNING;
         build_go_on(build);
     } else {
-        (void)!loop_timer_set(builds->o.loop, &build->on_expire, clock_mono_ns() + EXPIRE_NS, NULL);
+        build_expect(build);
     }
     *ret = build;
     return 0;
