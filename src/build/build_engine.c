@@ -94,6 +94,8 @@ void build_cancel(struct build *build)
             build_free(build);
         return;
     }
+    if (build->recording)
+        return; /* the record of the template is on its way: it is done, or it fails, in a moment */
     (void)err_set(&build->err, BRIG_E_CONFLICT, 0, "the build was cancelled");
     finish(build, BUILD_CANCELLED);
 }
@@ -108,10 +110,6 @@ static void on_recorded(void *ctx, const struct object *object, const struct bri
     build->recording = false;
     if (build->builds->stopped)
         return;
-    if (build_is_over(build)) { /* cancelled: the template is there all the same */
-        build_release(build);
-        return;
-    }
     if (!err && !object) {
         (void)err_set(&why, BRIG_E_CONFLICT, 0, "template %s was deleted meanwhile", build->name);
         err = &why;
@@ -151,7 +149,8 @@ void build_go_on(struct build *build)
     if (build->state != BUILD_RUNNING || build->recording || build->stages[build->goal].state != STAGE_DONE)
         return;
     build->recording = true;
-    if (image_record(&build->stages[build->goal], on_recorded, build, &err) < 0) {
+    if (build_check_name(build, &err) < 0 ||
+        image_record(&build->stages[build->goal], on_recorded, build, &err) < 0) {
         build->recording = false;
         build_fail(build, &err, 0);
     }

@@ -435,8 +435,9 @@ static int put(struct build_stage *stage, const struct json_value *extras, objec
         .shared = build->shared};
     if (!info.image.env || !info.image.exposed_ports || !info.image.volumes)
         return err_nomem(err);
-    return templates_put(build->builds->o.templates, build->caller.org_id, build->name, &info, build->replace, done,
-                         ctx, err);
+    /* A user key replaces nothing; OBJECTS_NEW also sees a record that is on its way. */
+    return templates_put(build->builds->o.templates, build->caller.org_id, build->name, &info,
+                         build->replace && caller_is_admin(&build->caller), done, ctx, err);
 }
 
 int image_record(struct build_stage *stage, objects_done_fn *done, void *ctx, struct brig_err *err)

@@ -301,6 +301,8 @@ void build_listed(struct build *build);
 
 /* ---- builds.c ---------------------------------------- */
 void build_free(struct build *build);
+/* May the template be called so? It is asked at the beginning, and again at the end: names change meanwhile. */
+int build_check_name(const struct build *build, struct brig_err *err) MUST_CHECK;
 void build_expect(struct build *build); /* The context begins or goes on within some minutes, or the build fails. */
 
 /* ---- build_log.c ---------------------------------------- */

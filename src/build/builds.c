@@ -216,7 +216,7 @@ static int take_want(struct build *build, const struct build_want *want, struct 
     return r;
 }
 
-static int check_name(const struct build *build, struct brig_err *err)
+int build_check_name(const struct build *build, struct brig_err *err)
 {
     const struct object *other =
         objects_find(templates_objects(build->builds->o.templates), build->caller.org_id, build->name);
@@ -288,7 +288,7 @@ int build_begin(struct builds *builds, const struct caller *caller, const struct
             ? err_set(err, BRIG_E_HOST, EIO, "random name")
             : take_want(build, want, err);
     if (r == 0)
-        r = check_name(build, err);
+        r = build_check_name(build, err);
     if (r < 0) {
         build_free(build);
         return r;
