@@ -2,7 +2,7 @@
 /*
  * build_key.c: the key of a step in the cache: a hash of everything that its result depends on. Each part is written
  * with its name and length, so that no two different steps write the same bytes. The values of secrets are never part
- * of it.
+ * of it. They decide what a step gives all the same, so administrators take no step that a user key's build has left.
  */
 #include <stdio.h>
 #include <string.h>
@@ -52,6 +52,7 @@ int key_begin(const struct build_stage *stage, const char *kind, struct build_ke
     }
     key_text(key, "brig build", "1");
     key_text(key, "kind", kind);
+    key_text(key, "for", caller_is_admin(&stage->build->caller) ? "administrators" : "user keys");
     for (size_t i = 0; i < stage->n_layers; i++)
         key_text(key, "below", stage->layers[i].name);
     *ret = key;
