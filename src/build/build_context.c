@@ -123,15 +123,16 @@ static int room(struct build *build)
     return 0;
 }
 
-/* Kind, mode, and the content's hash or the target of a link; times and owners make no difference to a copy. */
+/* Kind, mode, hashes of content and attributes, the target of a link; times and owners make no difference to a copy. */
 static const char *mark_of(struct build *build, const struct json_value *root)
 {
     AUTO_BUF struct buf out = BUF_INIT(16384);
     const struct json_value *mode = json_get(root, "mode");
 
-    if (buf_printf(&out, "%s %llo %s %s", json_get_text(root, "type", ""),
+    if (buf_printf(&out, "%s %llo %s %s %s", json_get_text(root, "type", ""),
                    mode && mode->type == JSON_NUMBER ? (unsigned long long)mode->i64 : 0ULL,
-                   json_get_text(root, "sha256", ""), json_get_text(root, "link", "")) < 0)
+                   json_get_text(root, "sha256", ""), json_get_text(root, "xattrs", ""),
+                   json_get_text(root, "link", "")) < 0)
         return NULL;
     return build_copy(build, out.data, out.len);
 }
@@ -159,7 +160,9 @@ static void on_line(void *ctx, const char *line, size_t len)
                                           .mark = mark_of(build, root),
                                           .offset = number(root, "offset"),
                                           .size = number(root, "size"),
-                                          .is_file = str_eq(json_get_text(root, "type", ""), "file")};
+                                          .is_file = str_eq(json_get_text(root, "type", ""), "file"),
+                                          .is_symlink = str_eq(json_get_text(root, "type", ""), "symlink"),
+                                          .is_hardlink = str_eq(json_get_text(root, "type", ""), "hardlink")};
         r = member->name && member->mark ? 0 : -ENOMEM;
         build->n_members += r == 0;
     }

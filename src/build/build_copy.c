@@ -89,7 +89,7 @@ static int read_step(struct build_stage *stage, const struct dockerfile_step *st
 
 /* ---- the key ---------------------------------------- */
 
-/* Can the source match this member, or something above or below it? What is before the first wildcard decides. */
+/* Can the source match this member, or something above it? What is before the first wildcard decides. */
 static bool may_match(const char *source, const char *name)
 {
     size_t len = strcspn(source, "*?[\\");
@@ -106,6 +106,38 @@ static bool may_match(const char *source, const char *name)
     return strncmp(name, source, len) == 0 && (name[len] == '\0' || name[len] == '/');
 }
 
+/* Is the member the source, or a directory on the way to it? */
+static bool is_on_way(const char *source, const char *name)
+{
+    size_t len = strlen(name);
+
+    return strncmp(source, name, len) == 0 && (source[len] == '\0' || source[len] == '/');
+}
+
+/*
+ * Does the copy read something that has another name than the source says? A symbolic link is followed on the way to a
+ * source and at its end, also where a pattern matches it; below a directory it is copied. A hard link has no content.
+ */
+static bool leads_elsewhere(const struct copying *copying, const struct context_member *member)
+{
+    for (size_t i = 0; (member->is_symlink || member->is_hardlink) && i < copying->sources.n; i++) {
+        const char *source = copying->sources.items[i];
+        bool pattern = source[strcspn(source, "*?[\\")];
+        if (is_on_way(source, member->name) || ((member->is_hardlink || pattern) && may_match(source, member->name)))
+            return true;
+    }
+    return false;
+}
+
+static bool counts(const struct copying *copying, const struct context_member *member)
+{
+    for (size_t i = 0; i < copying->sources.n; i++)
+        if (may_match(copying->sources.items[i], member->name) ||
+            (copying->parents && is_on_way(copying->sources.items[i], member->name)))
+            return true;
+    return false;
+}
+
 static int by_name(const void *a, const void *b)
 {
     const struct context_member *const *x = a, *const *y = b;
@@ -113,21 +145,23 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* The members that count, in the order of their names: the order in the archive makes no difference. */
+/*
+ * The members that count, in the order of their names: the order in the archive makes no difference. If a link leads
+ * somewhere else, all of them do.
+ */
 static int key_members(struct build_key *key, const struct build *build, const struct copying *copying)
 {
     AUTO_FREE const struct context_member **found = mem_zalloc((build->n_members + 1) * sizeof *found);
     size_t n = 0;
+    bool all = false;
 
     if (!found)
         return -ENOMEM;
-    for (size_t i = 0; i < build->n_members; i++) {
-        size_t k = 0;
-        while (k < copying->sources.n && !may_match(copying->sources.items[k], build->members[i].name))
-            k++;
-        if (k < copying->sources.n)
+    for (size_t i = 0; i < build->n_members && !all; i++)
+        all = leads_elsewhere(copying, &build->members[i]);
+    for (size_t i = 0; i < build->n_members; i++)
+        if (all || counts(copying, &build->members[i]))
             found[n++] = &build->members[i];
-    }
     qsort(found, n, sizeof *found, by_name);
     for (size_t i = 0; i < n; i++) {
         key_text(key, "member", found[i]->name);

@@ -290,9 +290,9 @@ void build_release(struct build *build); /* Nothing is under way any more: the l
 /* A member of the context. */
 struct context_member {
     const char *name; /* without "./" and without a slash at either end */
-    const char *mark; /* what a copy of it depends on: its kind, mode, content or target */
+    const char *mark; /* what a copy of it depends on: its kind, mode, attributes, content or target */
     uint64_t offset, size;
-    bool is_file;
+    bool is_file, is_symlink, is_hardlink;
 };
 /* Reads a file of it. BRIG_E_NOT_FOUND, BRIG_E_TOO_LARGE. */
 int context_read(const struct build *build, const char *name, size_t max, struct buf *out,

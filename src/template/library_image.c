@@ -162,8 +162,8 @@ static int put_record(struct library_job *job, const struct template_image *imag
                                        .shared = job->shared};
     /* A name that was free when a user key asked may have a meaning by now. */
     const bool replace = job->replace && (caller_is_admin(&job->caller) || job->follows);
-    int r = templates_put(job->library->o.templates, job->caller.org_id, job->name, &info, replace, on_recorded, job,
-                          err);
+    int r =
+        templates_put(job->library->o.templates, job->caller.org_id, job->name, &info, replace, on_recorded, job, err);
     job->recording = r == 0;
     return r;
 }

@@ -52,6 +52,22 @@ class Copy(BuildTest):
         _, log = self.built(text, context=tar(*reversed(FILES[4:]), *FILES[:4]))
         self.assertEqual(len(self.cached(log)), 3)
 
+    def test_the_cache_notices_what_links_lead_to(self):
+        self.base()
+        links = (entry("to", kind=tarfile.SYMTYPE, link="app"), entry("one.link", kind=tarfile.SYMTYPE, link="one.txt"))
+        hard = entry("app/hard", kind=tarfile.LNKTYPE, link="one.txt")
+        for step, more in (("COPY one.link /x", links), ("COPY to/conf.txt /x", links), ("COPY *.link /x", links),
+                           ("COPY app /x/", (hard,))):
+            with self.subTest(step=step):
+                text = f"FROM base\n{step}\n"
+                self.built(text, context=context(*more))
+                _, log = self.built(text, context=context(*more))
+                self.assertEqual(len(self.cached(log)), 1)
+                changed = entry("app/conf.txt" if "conf" in step else "one.txt", b"changed\n")
+                _, log = self.built(text, context=context(changed, *more))
+                self.assertEqual(self.cached(log), [])
+                self.assertIn("changed", self.sh("built", "cat /x /x/hard 2>/dev/null", user="root"))
+
     def test_from_stages_and_images(self):
         self.base()
         self.loaded(Image(tar(entry("data", mode=0o755), entry("data/file", b"of the image\n", 0o640, 3, 4))).oci(),
