@@ -389,7 +389,7 @@ int library_file(struct library *library, const char *prefix, struct work_file *
                 ? err_set(err, BRIG_E_HOST, EIO, "the name of a file")
                 : 0;
     if (r == 0) {
-        file->fd = openat(library->work_fd, file->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        file->fd = spool_file(library->work_fd, file->name, O_RDWR | O_EXCL); /* root inside has another id */
         r = file->fd < 0 ? err_host(err, "a file for a layer") : 0;
     }
     if (r < 0) {
