@@ -11,7 +11,7 @@
  * Every step that changes files gives the tar of a layer, and template/layer_make.h makes a layer of it. A RUN is a
  * sandbox of its own. What a step gave is kept per organisation under a key of everything that it depends on
  * (records/images/build_steps.h), so a step whose key is known does not run again. The values of secrets are in no key,
- * no log and no layer, and are wiped with the build.
+ * no log and no layer, and are wiped when the build is over.
  *
  * A build holds its layers until its template has them; a crash leaves records of steps whose layers are there, and
  * nothing else.

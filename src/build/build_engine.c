@@ -52,6 +52,13 @@ static void warn_unused(struct build *build)
     }
 }
 
+/* Nobody starts with them any more, and the build itself is kept for a while. */
+static void wipe(const struct build_list *texts)
+{
+    for (size_t i = 0; i < texts->n; i++)
+        crypto_wipe((void *)(uintptr_t)texts->items[i], strlen(texts->items[i]));
+}
+
 static void finish(struct build *build, enum build_state state)
 {
     struct library *library = build->builds->o.library;
@@ -65,6 +72,8 @@ static void finish(struct build *build, enum build_state state)
         stage_stop(&build->stages[i]);
     if (build->lister)
         layer_run_forget(take_ptr(&build->lister));
+    wipe(&build->secrets);
+    wipe(&build->secret_copies);
     spool_free(take_ptr(&build->spool));
     if (build->receiving && build->ready)
         build->ready(build->ready_ctx); /* the next piece is refused */

@@ -145,7 +145,9 @@ int mounts_of(struct build_stage *stage, const struct dockerfile_step *step, str
         const char *value = mount->kind == MOUNT_SECRET ? mount_secret(build, mount) : NULL;
         if (mount->kind == MOUNT_SECRET && !value && mount->required)
             return step_refuse(err, step, "the secret %.64s was not given", mount->id);
-        if (value && mount->env && list_set(build, &ret->env, mount->env, value) < 0)
+        if (value && mount->env &&
+            (list_set(build, &ret->env, mount->env, value) < 0 ||
+             list_add(build, &build->secret_copies, list_get(&ret->env, mount->env, strlen(mount->env))) < 0))
             return err_nomem(err);
         n += mount->kind != MOUNT_SECRET || (value && (!mount->env || mount->has_target));
     }

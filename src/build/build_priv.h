@@ -114,6 +114,7 @@ struct build {
     struct build_list args, label_keys, label_values;
     struct build_list args_used; /* build arguments that an ARG has asked for */
     struct build_list secret_ids, secrets;
+    struct build_list secret_copies; /* in variables of a RUN; they and the secrets are wiped at the end */
     const struct json_value *limits;
     struct json_doc *limits_doc;
     bool no_cache, replace, shared;
