@@ -268,6 +268,8 @@ static void variables_are_replaced_as_by_a_shell(void **state)
         {"${NO:-${EMPTY:-${A}}}", "one"},
         {"${NO:-'a }b'}", "a }b"},
         {"${A:?must be set}", "one"},
+        {"${A:-${NO:?unused}}", "one"},
+        {"<${NO:+${NO:?unused}$A}>", "<>"},
         {"'$A'", "$A"},
         {"\"$A 'x'\"", "one 'x'"},
         {"\"\\$A\\\"\\x\"", "$A\"\\x"},

@@ -20,6 +20,7 @@ struct expander {
     const char *at;
     const struct dockerfile_scope *scope;
     unsigned depth;
+    bool unused; /* The text is only read: nothing is looked up, copied or told. */
     struct brig_err *err;
 };
 
@@ -27,7 +28,8 @@ static int expand_until(struct expander *x, char stop, struct buf *out);
 
 static int put(struct expander *x, const char *text, size_t len, struct buf *out)
 {
-    return buf_append(out, text, len) < 0 ? err_set(x->err, BRIG_E_TOO_LARGE, 0, "the text is too long") : 0;
+    return !x->unused && buf_append(out, text, len) < 0 ? err_set(x->err, BRIG_E_TOO_LARGE, 0, "the text is too long")
+                                                        : 0;
 }
 
 static size_t name_length(const char *at)
@@ -43,7 +45,7 @@ static size_t name_length(const char *at)
 
 static const char *look_up(struct expander *x, const char *name, size_t len)
 {
-    return x->scope->lookup ? x->scope->lookup(x->scope->ctx, name, len) : NULL;
+    return x->scope->lookup && !x->unused ? x->scope->lookup(x->scope->ctx, name, len) : NULL;
 }
 
 /* What stands behind the name in braces: a modifier and its word, up to the closing brace. */
@@ -51,14 +53,16 @@ static int modifier(struct expander *x, const char *name, size_t len, const char
 {
     bool colon = *x->at == ':';
     char kind = x->at[colon ? 1 : 0];
-    bool set = value && (*value || !colon);
+    bool set = value && (*value || !colon), unused = x->unused;
     AUTO_BUF struct buf word = BUF_INIT(WORD_MAX);
 
     if (!kind || !strchr("-+?", kind))
         return err_usage(x->err, "${%.*s%.*s: expected }, or one of :- :+ :? - + ? behind the name",
                          (int)(len < 64 ? len : 64), name, 8, x->at);
     x->at += colon ? 2 : 1;
+    x->unused = unused || (kind == '+') != set;
     int r = expand_until(x, '}', &word);
+    x->unused = unused;
     if (r < 0)
         return r;
     x->at++;
@@ -66,7 +70,7 @@ static int modifier(struct expander *x, const char *name, size_t len, const char
         return set ? put(x, word.len ? word.data : "", word.len, out) : 0;
     if (set)
         return put(x, value, strlen(value), out);
-    if (kind == '?')
+    if (kind == '?' && !unused)
         return err_usage(x->err, "%.*s: %.128s", (int)(len < 64 ? len : 64), name,
                          word.len ? word.data : "it is not set");
     return put(x, word.len ? word.data : "", word.len, out);
