@@ -74,6 +74,15 @@ void disk_entry_copied(struct spawner *spawner, const char *name)
     entry->copied_at = ++spawner->disks.stamp;
 }
 
+/* It begins to share its blocks at a moment that is not known here, so until the end none of them counts as its own. */
+static bool is_being_copied(const struct spawner *spawner, const char *name)
+{
+    for (const struct disk_job *job = spawner->disks.jobs; job; job = job->next)
+        if (job->running && str_eq(disk_job_shares(job), name))
+            return true;
+    return false;
+}
+
 int disks_take_list(struct spawner *spawner, int fd, uint32_t n, uint64_t stamp, struct brig_err *err)
 {
     AUTO_FREE char *data = NULL;
@@ -85,7 +94,7 @@ int disks_take_list(struct spawner *spawner, int fd, uint32_t n, uint64_t stamp,
         struct disk_facts facts;
         memcpy(&facts, data + i * sizeof facts, sizeof facts);
         struct disk_entry *entry = disk_entry_find(spawner, facts.name);
-        if (entry && !entry->pending && entry->copied_at < stamp)
+        if (entry && !entry->pending && entry->copied_at < stamp && !is_being_copied(spawner, facts.name))
             entry->facts = facts;
         else if (entry)
             entry->facts.used = facts.used;
