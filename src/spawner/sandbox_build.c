@@ -414,6 +414,9 @@ static void move_all_up(struct sandbox *s)
     sandbox_move_up(&s->setup_fd);
     sandbox_move_up(&s->control_fd);
     sandbox_move_up(&s->cg.v2_fd);
+    sandbox_move_up(&s->image.loop_fd);
+    for (size_t i = 0; i < ARRAY_SIZE(s->volumes); i++)
+        sandbox_move_up(&s->volumes[i].loop_fd);
 }
 
 /* The same clone, by a zygote: it has the interpreter, and we the answer later. */
