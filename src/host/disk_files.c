@@ -16,6 +16,7 @@
 #include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -417,7 +418,12 @@ int disk_prepare(const struct host *host, const struct disk_store *store, const 
                  struct brig_err *err)
 {
     AUTO_FD int fd = disk_open(store, name, read_only, err);
-    int r = fd < 0 ? fd : disk_wait_free(fd, !read_only, err);
+    if (fd < 0)
+        return fd;
+    /* Several sandboxes that only read it may begin at once, and one mount at a time may replay the journal. */
+    if (read_only && SYS(flock(fd, LOCK_EX)) < 0)
+        return err_host(err, "disk %s: lock", name);
+    int r = disk_wait_free(fd, !read_only, err);
 
     if (r < 0 || !read_only || !needs_recovery(fd))
         return r;
