@@ -37,6 +37,7 @@
 #define MIB (UINT64_C(1) << 20)
 #define COPY_PIECE (4u << 20)
 #define COW_PIECE 16384u
+#define GOLDEN_MAKER "golden-%d" /* the name of an empty one while the process of this number makes it */
 #define FREEZE_PATIENCE_NS (5 * NS_PER_SEC)
 #define FREEZE_PAUSE_NS (NS_PER_MS / 10)
 #define EXT4_IOC_CHECKPOINT _IOW('f', 43, uint32_t)
@@ -135,7 +136,7 @@ static int open_golden(const struct host *host, const struct disk_store *store, 
         return fd < 0 ? err_host(err, "%s", name) : fd;
     shape_of(size, inodes, &shape);
     char maker[24];
-    (void)!str_format(maker, sizeof maker, "golden-%d", (int)getpid());
+    (void)!str_format(maker, sizeof maker, GOLDEN_MAKER, (int)getpid());
     AUTO_FD int made = make_temporary(store, maker, temporary, err);
     if (made < 0)
         return made;
@@ -263,12 +264,17 @@ int disk_copy(const struct disk_store *store, const char *name, const char *from
     return r;
 }
 
-void disk_remove_half(const struct disk_store *store, const char *name)
+void disk_remove_half(const struct disk_store *store, const char *name, pid_t maker)
 {
     char temporary[DISK_NAME + 8];
 
     if (str_format(temporary, sizeof temporary, TMP_PREFIX "%s", name) >= 0)
         (void)!unlinkat(store->fd, temporary, 0);
+    if (str_format(temporary, sizeof temporary, TMP_PREFIX GOLDEN_MAKER, (int)maker) >= 0)
+        (void)!unlinkat(store->fd, temporary, 0);
+    /* it may have died after it had given it its name; nobody asks for the store of a sandbox that never was */
+    if (disk_name_ok(name, DISK_PRE_BOX))
+        (void)!unlinkat(store->fd, name, 0);
 }
 
 /* The space of one whose mount is on its way out is promised to it until then, so it keeps its name. */

@@ -105,8 +105,8 @@ int disk_make(const struct host *host, const struct disk_store *store, const cha
 /* Copies one that nobody writes to; it waits for a mount of it that is on its way out. */
 int disk_copy(const struct disk_store *store, const char *name, const char *from, bool lasting,
               const struct disk_teller *teller, struct disk_facts *ret, struct brig_err *err) MUST_CHECK;
-/* Removes what is left of a disk whose maker has died. */
-void disk_remove_half(const struct disk_store *store, const char *name);
+/* Removes what is left of a disk that could not be made, also if its maker has died. */
+void disk_remove_half(const struct disk_store *store, const char *name, pid_t maker);
 int disk_remove(const struct disk_store *store, const char *name, struct brig_err *err) MUST_CHECK;
 /* Waits until no mount of it is left (of one that is to be written to: of any kind), and mends it after a crash. */
 int disk_prepare(const struct host *host, const struct disk_store *store, const char *name, bool read_only,
