@@ -181,7 +181,8 @@ void pool_remove(struct disk_store *store)
 {
     int *fds[] = {&store->fd, &store->mount_fd, &store->loop_fd, &store->pool_fd};
 
-    if (store->kind != DISKS_POOL || unlinkat(store->dir_fd, POOL, 0) < 0)
+    /* the list may not have a disk that could not be read, and this is the end of all of them */
+    if (store->kind != DISKS_POOL || disks_are_in(store->fd) || unlinkat(store->dir_fd, POOL, 0) < 0)
         return;
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
         base_close_fd(fds[i]);

@@ -87,16 +87,19 @@ void disks_done(struct disk_store *store)
     store->kind = DISKS_CLOSED;
 }
 
-bool disks_kept(const struct disk_store *store)
+bool disks_are_in(int dir_fd)
 {
-    AUTO_DIR DIR *dir = dir_open(store->dir_fd, ".");
+    AUTO_DIR DIR *dir = dir_open(dir_fd, ".");
 
-    if (pool_exists(store))
-        return true;
-    for (const struct dirent *entry; dir && (entry = dir_next(dir));)
+    for (const struct dirent *entry; (entry = dir_next(dir));)
         if (disk_name_any(entry->d_name))
             return true;
-    return false;
+    return !dir || errno != 0;
+}
+
+bool disks_kept(const struct disk_store *store)
+{
+    return pool_exists(store) || disks_are_in(store->dir_fd);
 }
 
 static void sweep(const struct disk_store *store)
