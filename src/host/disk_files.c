@@ -277,14 +277,19 @@ void disk_remove_half(const struct disk_store *store, const char *name, pid_t ma
         (void)!unlinkat(store->fd, name, 0);
 }
 
-/* The space of one whose mount is on its way out is promised to it until then, so it keeps its name. */
+/*
+ * The space of one whose mount is on its way out is promised to it until then, so it keeps its name. BRIG_E_BUSY if that
+ * takes too long.
+ */
 int disk_remove(const struct disk_store *store, const char *name, struct brig_err *err)
 {
+    struct brig_err why = {.code = BRIG_E_NONE};
     AUTO_FD int fd = disk_open(store, name, true, err);
 
     if (fd < 0)
         return fd;
-    (void)!disk_wait_free(fd, false, NULL);
+    if (disk_wait_free(fd, false, &why) < 0 && why.code == BRIG_E_BUSY)
+        return err_set(err, BRIG_E_BUSY, EBUSY, "disk %s: %s", name, why.message);
     if (SYS(unlinkat(store->fd, name, 0)) < 0 || SYS(fsync(store->fd)) < 0)
         return failed(-errno, name, err);
     return 0;

@@ -164,6 +164,17 @@ static void on_empty(struct loop_timer *timer)
         pool_remove(&spawner->host.disks);
 }
 
+/* The last mount of it does not end, and until then its space is taken. Nobody else would ask for this again. */
+static void remove_again(const struct disk_job *job)
+{
+    struct disk_job *again = disk_job_add(job->spawner, TASK_REMOVE, 0, false, NULL);
+
+    if (!again)
+        return;
+    str_assign(again->name, job->name);
+    again->judged = true;
+}
+
 /* It has ended, well or not. */
 static void job_done(struct disk_job *job, const struct disk_facts *facts, const struct brig_err *err)
 {
@@ -191,6 +202,8 @@ static void job_done(struct disk_job *job, const struct disk_facts *facts, const
     }
     if (job->task == TASK_REMOVE && (!err || err->code == BRIG_E_NOT_FOUND))
         disk_entry_remove(spawner, job->name);
+    if (job->task == TASK_REMOVE && job->number == 0 && err && err->code == BRIG_E_BUSY)
+        remove_again(job);
     if (is_upkeep(job))
         upkeep_done(job, err);
     else if (job->task == TASK_RUN)
