@@ -23,6 +23,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/err.h"
 #include "base/holes.h"
 #include "base/id.h"
@@ -37,7 +38,9 @@
 #define MIB (UINT64_C(1) << 20)
 #define COPY_PIECE (4u << 20)
 #define COW_PIECE 16384u
-#define GOLDEN_MAKER "golden-%d" /* the name of an empty one while the process of this number makes it */
+#define GOLDEN "golden"
+#define GOLDENS_MAX 64u
+#define GOLDEN_MAKER GOLDEN "-%d" /* the name of an empty one while the process of this number makes it */
 #define FREEZE_PATIENCE_NS (5 * NS_PER_SEC)
 #define FREEZE_PAUSE_NS (NS_PER_MS / 10)
 #define EXT4_IOC_CHECKPOINT _IOW('f', 43, uint32_t)
@@ -122,6 +125,27 @@ static int reserve_rest(const struct host *host, int fd, uint64_t size, const ch
     return SYS(pwrite(fd, &rest, sizeof rest, SUPER_RESERVED)) == (ssize_t)sizeof rest ? 0 : err_host(err, "%s", name);
 }
 
+/* Callers choose the sizes, so only the newest are kept. Whoever is about to copy the oldest has it open. */
+static void forget_oldest(const struct disk_store *store)
+{
+    AUTO_DIR DIR *dir = dir_open(store->fd, ".");
+    struct timespec first = {0};
+    char oldest[64] = "";
+    unsigned n = 0;
+    struct stat st;
+
+    for (const struct dirent *entry; (entry = dir_next(dir));) {
+        if (!str_starts(entry->d_name, GOLDEN) || fstatat(store->fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        bool older = st.st_mtim.tv_sec < first.tv_sec ||
+                     (st.st_mtim.tv_sec == first.tv_sec && st.st_mtim.tv_nsec < first.tv_nsec);
+        if ((n++ == 0 || older) && str_copy(oldest, sizeof oldest, entry->d_name) >= 0)
+            first = st.st_mtim;
+    }
+    if (n >= GOLDENS_MAX)
+        (void)!unlinkat(store->fd, oldest, 0);
+}
+
 /* The empty file system of this size, made on first use. The name tells how it was made: 1, see helper_mkfs(). */
 static int open_golden(const struct host *host, const struct disk_store *store, uint64_t size, uint64_t inodes,
                        bool volume, struct brig_err *err)
@@ -129,11 +153,12 @@ static int open_golden(const struct host *host, const struct disk_store *store, 
     char name[64], temporary[DISK_NAME + 8];
     struct image_shape shape;
 
-    (void)!str_format(name, sizeof name, "golden1%s-%llu-%llu", volume ? "v" : "", (unsigned long long)size,
+    (void)!str_format(name, sizeof name, GOLDEN "1%s-%llu-%llu", volume ? "v" : "", (unsigned long long)size,
                       (unsigned long long)inodes);
     int fd = openat(store->fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0 || errno != ENOENT)
         return fd < 0 ? err_host(err, "%s", name) : fd;
+    forget_oldest(store);
     shape_of(size, inodes, &shape);
     char maker[24];
     (void)!str_format(maker, sizeof maker, GOLDEN_MAKER, (int)getpid());
@@ -278,8 +303,8 @@ void disk_remove_half(const struct disk_store *store, const char *name, pid_t ma
 }
 
 /*
- * The space of one whose mount is on its way out is promised to it until then, so it keeps its name. BRIG_E_BUSY if that
- * takes too long.
+ * The space of one whose mount is on its way out is promised to it until then, so it keeps its name. BRIG_E_BUSY if
+ * that takes too long.
  */
 int disk_remove(const struct disk_store *store, const char *name, struct brig_err *err)
 {
