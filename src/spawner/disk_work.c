@@ -154,8 +154,8 @@ static _Noreturn void child(struct spawner *spawner, const struct disk_work *wor
         n = snap(&host->disks, work, work->box, &cg, mount_fd, &talk, &msg);
     else
         n = do_it(host, work, &talk, &msg);
-    base_close_fd(&mount_fd); /* if the sandbox has ended, this unmounts its store: not while the spawner waits for us
-                               */
+    /* If the sandbox has ended, this unmounts its store: not while the spawner waits for our end. */
+    base_close_fd(&mount_fd);
     if (n < 0 && msg.err.code == BRIG_E_NONE)
         (void)err_set(&msg.err, BRIG_E_HOST, -n, "work on disks");
     say(sock, &msg, fds, n > 0 ? (size_t)n : 0);
