@@ -227,6 +227,15 @@ static int scope(const struct caller *caller, const char *key, char out[IDEM_KEY
     return r < 0 ? r : 0;
 }
 
+bool idem_is_known(struct manager *manager, const struct caller *caller, const char *key)
+{
+    char own[IDEM_KEY_MAX + 1];
+    const struct idem *idem =
+        strlen(key) <= IDEM_KEY_MAX && scope(caller, key, own) >= 0 ? find(manager, caller->org_id, own) : NULL;
+
+    return idem && (in_use(idem) || clock_real_ns() - idem->created_at_ns <= IDEM_KEEP_NS);
+}
+
 int idem_begin(struct manager *manager, const struct caller *caller, const char *key, const uint8_t fingerprint[32],
                sbox_done_fn *done, void *ctx, struct idem **ret, struct brig_err *err)
 {

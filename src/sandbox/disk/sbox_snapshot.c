@@ -210,7 +210,8 @@ static int make_room(struct restore_job *job, const struct caller *caller, bool 
     struct manager *manager = job->job.manager;
     struct sbox *other = job->spec.name[0] ? sbox_by_name(manager, job->as.org_id, job->spec.name) : NULL;
 
-    if (!other)
+    /* who repeats a request gets its answer: what has the name now is what it made */
+    if (!other || (job->key && idem_is_known(manager, &job->as, job->key)))
         return make(job, err);
     if (!replace)
         return err_set(err, BRIG_E_CONFLICT, 0, "name %s: sandbox %s has it; give another name, or replace it",
