@@ -297,9 +297,7 @@ void disk_remove_half(const struct disk_store *store, const char *name, pid_t ma
         (void)!unlinkat(store->fd, temporary, 0);
     if (str_format(temporary, sizeof temporary, TMP_PREFIX GOLDEN_MAKER, (int)maker) >= 0)
         (void)!unlinkat(store->fd, temporary, 0);
-    /* it may have died after it had given it its name; nobody asks for the store of a sandbox that never was */
-    if (disk_name_ok(name, DISK_PRE_BOX))
-        (void)!unlinkat(store->fd, name, 0);
+    (void)!unlinkat(store->fd, name, 0); /* it may have died after it had given it its name */
 }
 
 /*

@@ -192,7 +192,8 @@ static void job_done(struct disk_job *job, const struct disk_facts *facts, const
     disk_entry_copied(spawner, disk_job_shares(job)); /* what was measured meanwhile is of before */
     entry = disk_job_makes(job)[0] ? disk_entry_find(spawner, disk_job_makes(job)) : NULL;
     if (entry && err) {
-        disk_remove_half(&spawner->host.disks, disk_job_makes(job), job->pid);
+        if (job->pid > 0 && err->code != BRIG_E_CONFLICT) /* what was there already is not ours */
+            disk_remove_half(&spawner->host.disks, disk_job_makes(job), job->pid);
         disk_entry_remove(spawner, disk_job_makes(job));
     } else if (entry) {
         entry->pending = false;
