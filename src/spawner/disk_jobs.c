@@ -380,7 +380,7 @@ static int check_still(const struct disk_job *job, struct brig_err *err)
 
     if (job->judged && job->task == TASK_SNAP && (!box || box->verdict.cause != BRIG_CAUSE_MAX))
         return err_set(err, BRIG_E_GONE, 0, "the sandbox has ended");
-    if (job->task == TASK_RUN && job->cancelled)
+    if (job->cancelled)
         return err_set(err, BRIG_E_REFUSED, 0, "it was ended before it was there");
     return 0;
 }
@@ -429,6 +429,19 @@ void disks_go(struct spawner *spawner)
         }
     }
     disks->going = false;
+}
+
+/* Their sandboxes stand still, and an engine that takes over ends those that do not answer it. */
+void disk_snaps_end(struct spawner *spawner)
+{
+    for (struct disk_job *job = spawner->disks.jobs; job; job = job->next) {
+        if (job->task != TASK_SNAP)
+            continue;
+        job->cancelled = true;
+        if (job->running)
+            kill(job->pid, SIGKILL);
+    }
+    disks_go(spawner);
 }
 
 void disk_jobs_done(struct spawner *spawner)

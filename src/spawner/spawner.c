@@ -183,7 +183,10 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
         if (s)
             sandbox_gate_more(s, &msg->gate.want);
         break;
-    case WIRE_LIST: service_list(spawner, msg->head.run); break;
+    case WIRE_LIST: /* an engine begins; what another one has asked for finds nobody */
+        disk_snaps_end(spawner);
+        service_list(spawner, msg->head.run);
+        break;
     case WIRE_LAYER: layer_obey(spawner, &msg->layer); break;
     case WIRE_LAYERS: layers_tell(spawner, msg->head.run); break;
     case WIRE_DISK: disk_obey(spawner, &msg->disk); break;

@@ -364,6 +364,7 @@ int disk_run(struct spawner *spawner, struct run_spec *run, struct brig_err *err
 bool disk_run_is(const struct spawner *spawner, uint64_t number);
 void disk_run_kill(struct spawner *spawner, uint64_t number);
 void disk_run_gone(struct spawner *spawner, const struct run_spec *run);
+void disk_snaps_end(struct spawner *spawner); /* Copies of live stores that an engine which is gone has asked for. */
 void disk_jobs_done(struct spawner *spawner);
 /* disk_runs.c: attaches the disks of a run, which are there, to devices. */
 int disks_attach(struct sandbox *sandbox, const struct run_spec *run, struct brig_err *err) MUST_CHECK;
