@@ -20,8 +20,12 @@
 
 void ask_free(struct ask *ask)
 {
-    list_remove(&ask->sbox->priv->asks, ask);
+    struct sbox_private *priv = ask->sbox->priv;
+
+    list_remove(&priv->asks, ask);
     loop_timer_clear(ask->sbox->manager->loop, &ask->late);
+    if (ask->create && priv->tail_log) /* it speaks to this ask */
+        service_log_close(priv->tail_log);
     if (ask->call)
         call_drop(ask->call);
     mem_free(ask);
@@ -413,7 +417,11 @@ void services_drop(struct sbox *sbox, const void *ctx)
 
 static void log_free(struct service_log *log)
 {
-    list_remove(&log->sbox->priv->logs, log);
+    struct sbox_private *priv = log->sbox->priv;
+
+    list_remove(&priv->logs, log);
+    if (priv->tail_log == log)
+        priv->tail_log = NULL;
     if (log->call)
         call_drop(log->call);
     mem_free(log);
@@ -514,12 +522,10 @@ void services_gone(struct sbox *sbox)
 
     (void)err_set(&err, BRIG_E_CONFLICT, 0, "sandbox %s has ended", sbox_label(sbox));
     while (sbox->priv->logs)
-        if (sbox->priv->logs == sbox->priv->tail_log) { /* whose ask is told now */
-            sbox->priv->tail_log = NULL;
+        if (sbox->priv->logs == sbox->priv->tail_log) /* whose ask is told now */
             log_free(sbox->priv->logs);
-        } else {
+        else
             log_end(sbox->priv->logs, &err);
-        }
     while (sbox->priv->asks) {
         struct ask *ask = sbox->priv->asks;
         ask->create = false; /* the create ends with its box */

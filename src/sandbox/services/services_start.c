@@ -145,7 +145,6 @@ static void on_tail_end(void *ctx, const struct brig_err *err UNUSED)
     struct ask *ask = ctx;
     struct brig_err why = ask->why;
 
-    ask->sbox->priv->tail_log = NULL;
     str_assign(ask->sbox->priv->failed_service, ask->name);
     ask_fail(ask, &why);
 }
