@@ -123,11 +123,12 @@ int units_take(const uint8_t *payload, size_t len)
         units_let_go();
         return -EINVAL;
     }
-    for (int i = 0; i < n && ret == 0; i++) {
+    for (int i = 0; i < n; i++) { /* all of them, before any may fail: drop_all() closes what they have */
         units[i] = (struct unit){.def = defs[i], .out_fd = -1};
         outlet_none(&units[i].out);
-        ret = open_output(&units[i]);
     }
+    for (int i = 0; i < n && ret == 0; i++)
+        ret = open_output(&units[i]);
     if (ret != 0) {
         drop_all((unsigned)n);
         return (int)ret;
@@ -140,12 +141,14 @@ int units_take(const uint8_t *payload, size_t len)
 
 /* ---- attempts --------------------------------------------------------------------------------------- */
 
+/* Its end is nobody's business any more: it may come when the next attempt runs, and says nothing about that one. */
 static void end_probe(struct unit *unit)
 {
     const struct svc_proc_signal kill = {.signum = SIGKILL, .flags = SVC_SIGNAL_ALL};
 
     if (unit->probe)
         (void)proc_send_signal(unit->probe, &kill);
+    unit->probe = NULL;
 }
 
 /* The attempt is over, by itself. It was good if it ended with 0. */
