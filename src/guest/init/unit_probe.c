@@ -38,6 +38,22 @@ static void nap(int fd, int ms)
 
 /* ---- ports ------------------------------------------------------------------------------------------ */
 
+/*
+ * A socket that gets the very port that it connects to as its own is connected with itself: nobody listens there. It
+ * ends without TIME_WAIT, which would keep the port from whoever is waited for.
+ */
+static bool is_itself(long fd, uint16_t port)
+{
+    const struct linger at_once = {.l_onoff = 1};
+    struct sockaddr_in6 own = {0}; /* The port of an IPv4 address is at the same place. */
+    socklen_t size = sizeof(own);
+
+    if (raw_call3(SYS_getsockname, fd, &own, &size) != 0 || own.sin6_port != htons(port))
+        return false;
+    raw_call5(SYS_setsockopt, fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    return true;
+}
+
 static bool port_listens(uint16_t port, bool v6)
 {
     const struct sockaddr_in four = {
@@ -49,6 +65,8 @@ static bool port_listens(uint16_t port, bool v6)
     if (raw_failed(fd))
         return false;
     ret = v6 ? raw_call3(SYS_connect, fd, &six, sizeof(six)) : raw_call3(SYS_connect, fd, &four, sizeof(four));
+    if (ret == 0 && is_itself(fd, port))
+        ret = -ECONNREFUSED;
     raw_call1(SYS_close, fd);
     return ret == 0;
 }
@@ -73,9 +91,12 @@ static bool socket_listens(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t len = __builtin_strlen(path);
-    long fd = raw_call3(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), ret;
+    long fd, ret;
 
-    if (raw_failed(fd) || len >= sizeof(address.sun_path))
+    if (len >= sizeof(address.sun_path))
+        return false;
+    fd = raw_call3(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (raw_failed(fd))
         return false;
     __builtin_memcpy(address.sun_path, path, len + 1);
     ret = raw_call3(SYS_connect, fd, &address, sizeof(address));
