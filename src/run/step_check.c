@@ -121,7 +121,7 @@ static int check_memory(const struct run *run, struct brig_err *err)
 
 /*
  * What the template's name means is looked up once, here. The value of a secret is not given to an image that user keys
- * could put in its place.
+ * could put in its place: with [templates] allow, or with a commit under a name that meant nothing at that moment.
  */
 static int check_template(struct run *run, struct brig_err *err)
 {
@@ -136,11 +136,12 @@ static int check_template(struct run *run, struct brig_err *err)
     if (r < 0 || !object)
         return r;
     const struct template_info *info = template_of(object);
-    if ((run->exposes || run->tool.needs_credentials) && !info->shared && o->config->templates_allow[0])
+    const bool of_users = !info->shared && (o->config->templates_allow[0] || str_eq(info->source, "commit"));
+    if ((run->exposes || run->tool.needs_credentials) && of_users)
         return err_set(err, BRIG_E_FORBIDDEN, 0,
-                       "template %s: others than administrators may replace it ([templates] allow), so it is not given "
-                       "the value of a secret",
-                       name);
+                       "template %s: others than administrators may have made it (%s), so it is not given the value of "
+                       "a secret",
+                       name, o->config->templates_allow[0] ? "[templates] allow" : "commit");
     return str_copy(run->template_id, sizeof run->template_id, template_content(info)) < 0
                ? err_usage(err, "template %s: the name of its layer is too long", name)
                : 0;
