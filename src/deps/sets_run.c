@@ -8,16 +8,6 @@
 #include "base/str.h"
 #include "deps/sets_priv.h"
 
-/* A name may have moved since it was looked up. */
-static bool template_stands(const struct sets *sets, const struct wish *wish)
-{
-    const struct templates *templates = manager_templates(sets->options.manager);
-    const struct object *object = templates ? templates_find(templates, wish->org, wish->template_name) : NULL;
-    const struct template_info *info = object ? template_of(object) : NULL;
-
-    return !wish->template_id[0] || (info && str_eq(template_content(info), wish->template_id));
-}
-
 int sets_run(struct sets *sets, const struct sets_run_spec *spec,
              void (*done)(void *ctx, const struct own_run_result *result), void *ctx, struct own_run **ret,
              struct brig_err *err)
@@ -35,7 +25,9 @@ int sets_run(struct sets *sets, const struct sets_run_spec *spec,
     const struct own_run_events events = {.done = done, .ctx = ctx};
     struct own_run *run = NULL;
 
-    if (!template_stands(sets, spec->wish))
+    /* A name may have moved since it was looked up. */
+    if (!templates_stands(manager_templates(sets->options.manager), spec->org, spec->wish->template_name,
+                          spec->wish->template_id))
         return err_set(err, BRIG_E_BUSY, 0, "template %s: has been replaced meanwhile", spec->wish->template_name);
     for (size_t i = 0; i < spec->args.n && i < REQUIREMENTS_MAX; i++)
         argv[3 + i] = spec->args.items[i];

@@ -173,8 +173,12 @@ int group_make(struct group *group, struct brig_err *err)
                               .shape = group->want.shape,
                               .trust = group->want.trust,
                               .limits = group->want.limits};
+    /* Else children of what the name means now would be taken for those of what it meant. */
+    if (group->want.template_name && group->want.template_id &&
+        !templates_stands(manager_templates(group->pool->manager), group->want.org_id, group->want.template_name,
+                          group->want.template_id))
+        return err_set(err, BRIG_E_BUSY, 0, "template %s: has been replaced meanwhile", group->want.template_name);
     struct member *m = mem_zalloc(sizeof *m);
-
     if (!m)
         return err_nomem(err);
     spec.binds = binds_of(group, binds, &spec.n_binds);

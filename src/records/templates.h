@@ -11,6 +11,7 @@
 #ifndef BRIG_RECORDS_TEMPLATES_H
 #define BRIG_RECORDS_TEMPLATES_H
 
+#include "base/str.h"
 #include "codec/json/json.h"
 #include "records/objects.h"
 
@@ -86,6 +87,14 @@ static inline const struct template_info *template_of(const struct object *objec
 static inline const char *template_content(const struct template_info *info)
 {
     return info->disk[0] ? info->disk : info->n_layers > 0 ? info->layers[info->n_layers - 1] : "";
+}
+/* Does the name still mean this content? id "": it had none, and cannot change. */
+static inline bool templates_stands(const struct templates *templates, const char *org, const char *name,
+                                    const char *id)
+{
+    const struct object *object = templates ? templates_find(templates, org, name) : NULL;
+
+    return !id[0] || (object && str_eq(template_content(template_of(object)), id));
 }
 
 /* Makes it or replaces it; replace is false: BRIG_E_CONFLICT if the name is taken. */

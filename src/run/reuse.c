@@ -179,6 +179,10 @@ static int make(struct reuse_wait *wait, struct brig_err *err)
     struct caller ours = run->caller;
     int r = put_spec(run, wait, &text);
 
+    /* It was judged as what its name meant then. */
+    if (run->template_name[0] &&
+        !templates_stands(manager_templates(o->manager), run->caller.org_id, run->template_name, run->template_id))
+        return err_set(err, BRIG_E_BUSY, 0, "template %s: has been replaced meanwhile", run->template_name);
     ours.socket = true; /* the bind is ours, not the tenant's */
     ours.role = STORE_ROLE_ADMIN;
     if (r == 0)
