@@ -203,6 +203,9 @@ int run_ask(struct brig_run *run, const struct wire_run *msg, const int *fds, si
 {
     int r = run->engine->gone ? -EPIPE : fd_send(run->engine->spawner_fd, msg, sizeof *msg, fds, n_fds);
 
+    /* One that never came up has told why, and that is the end of this run, whoever is faster. */
+    if (r == -EPIPE && !run->engine->gone && !run->engine->ready)
+        return 0;
     if (r < 0) {
         (void)err_set(err, BRIG_E_GONE, -r, "ask the spawner for a run");
         /* Why it is gone may be waiting to be read. */

@@ -502,8 +502,7 @@ int quota_load(struct manager *manager, struct brig_err *err) MUST_CHECK;
 void quota_done(struct manager *manager);
 
 /* ---- idempotency.c ------------------------------------------------------------------------------------- */
-/* Whether idem_begin() would answer: somebody was here with this key before. */
-bool idem_is_known(struct manager *manager, const struct caller *caller, const char *key);
+bool idem_is_known(struct manager *manager, const struct caller *caller, const char *key); /* It was used before. */
 /*
  * Returns 1 if this key answers (done will be called), 0 if it is new (*ret_idem has it and must be settled), or an
  * error.
