@@ -435,9 +435,11 @@ class Crashes(LayerTest):
         host = self.host()
         name = self.make(host, "whole", "mkdir -p a/b/c; echo x >a/b/c/d")
         self.assertEqual(self.layer(host, "make", new_name("half")), "ok")
+        wait_until("its spawner has swept", lambda: not [n for n in self.left() if n.startswith(("made-", "gone-"))])
+        self.spawner.kill()
         for extra in ("made-" + "a" * 26, "gone-" + "b" * 26):
             os.makedirs(f"{self.store}/{extra}/d/deep/er")
-        self.crash()
+        self.respawn()
         host = self.host()
         wait_until("only the layer is left", lambda: self.left() == [name])
         self.assertEqual(self.stored(host), {name})
