@@ -258,9 +258,10 @@ class Failures(BuildTest):
         wait_until("no file is left", lambda: self.places(d)[1] == [])
         self.assertEqual(d.ask("GET", "/v1/templates/built").status, 404)
         made, log = self.built("FROM base\nRUN echo one > /one\n", d=d)
-        self.assertEqual(self.cached(log), ["RUN echo one > /one"])
-        self.assertEqual(self.layers_on_disk(d), {layer["id"] for layer in made["layers"]} |
-                         {layer["id"] for layer in base["layers"]})
+        # The record of a step may be on its way when the service dies: then the step is done again.
+        self.assertIn(self.cached(log), (["RUN echo one > /one"], []))
+        wanted = {layer["id"] for layer in (*made["layers"], *base["layers"])}
+        wait_until("no other layer is left", lambda: self.layers_on_disk(d) == wanted)
 
     @staticmethod
     def pid_of(d, name):
