@@ -56,10 +56,11 @@ class Pulling(ServiceTest):
     def test_pull_use_rebuild(self):
         registry = self.registry()
         registry.tags["1"] = first = Image(base_layer(), top(b"one\n"), config=CONFIG)
+        parts = set(self.blobs())  # of pulls that broke off, in tests before this one
         made = self.pulled(f"{registry.host}/test/image:1")
         self.assertEqual((made["name"], made["source"], made["reference"], made["digest"]),
                          ("image:1", "pull", f"{registry.host}/test/image:1", digest(first.manifest())))
-        wait_until("nothing of the download is left", lambda: self.blobs() == [])
+        self.assertLessEqual(set(self.blobs()), parts)
         sandbox = self.sandbox(template="image:1")
         self.assertEqual(self.d.sh(sandbox, "cat /version")["stdout"], "one\n")
         asked = len(registry.asked)
