@@ -20,7 +20,7 @@
 struct ports {
     struct request *rq;
     struct call *call;
-    char exposed[EXPOSED_MAX]; /* of the image, with NULs: the sandbox may be gone when the list is there */
+    char exposed[EXPOSED_MAX]; /* The image's ports, with NULs: the sandbox may be gone when the list is there. */
     size_t exposed_len;
     struct svc_port list[PORTS_MAX];
     size_t n;

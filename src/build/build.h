@@ -24,7 +24,7 @@
 #include "template/library.h"
 
 #define BUILD_ID_SIZE 40u
-#define BUILD_LOG_MAX (1u << 20) /* of one build; the oldest lines go */
+#define BUILD_LOG_MAX (1u << 20) /* One build keeps so many bytes of its log; the oldest lines are dropped. */
 #define BUILDS_AT_ONCE 16u       /* that wait or run, in one organisation: BRIG_E_LIMIT */
 #define BUILD_NAME_MAX 128u
 #define BUILD_SECRET_MAX (64u << 10)
@@ -53,15 +53,15 @@ void builds_destroy(struct builds *builds); /* after the store: what was on its 
 
 /* What is asked for. Everything is copied. */
 struct build_want {
-    const char *name;       /* of the template */
+    const char *name;       /* The template gets this name. */
     const char *dockerfile; /* its text; NULL: it is in the context, */
     size_t dockerfile_len;
     const char *path;    /* there */
     const char *target;  /* a stage; NULL: the last one */
-    const char *network; /* of RUN: the name of a policy; NULL: "packages" */
+    const char *network; /* RUN has this policy; NULL: "packages". */
     /* Objects of texts, or NULL: build arguments, labels over the image's own, secrets by id. */
     const struct json_value *args, *labels, *secrets;
-    const struct json_value *limits; /* of the sandboxes of RUN, as in a create; or NULL */
+    const struct json_value *limits; /* The sandboxes of RUN have these, as in a create; or NULL. */
     bool no_context;                 /* it begins at once, with an empty one */
     bool no_cache;                   /* no step is taken from the cache */
     bool replace, shared;
