@@ -28,11 +28,13 @@ struct answer {
 /* an fd, or < 0 */
 typedef int helper_fn(const struct host *host, const void *arg, struct answer *answer, struct brig_err *err);
 
-static _Noreturn void helper_child(const struct host *host, helper_fn *fn, const void *arg, int sock)
+static _Noreturn void helper_child(const struct host *host, helper_fn *fn, const void *arg, int sock, pid_t spawner)
 {
     struct answer answer = {.err = {.code = BRIG_E_NONE}};
     int fd = -1;
 
+    if (!sys_die_with(spawner)) /* else it held the spawner's locks while it works */
+        _exit(1);
     if (setns(host->mnt_fd, CLONE_NEWNS) < 0 || fchdir(host->root_fd) < 0 || chroot(".") < 0)
         (void)err_host(&answer.err, "join the host's tree");
     else
@@ -45,6 +47,7 @@ static int helper_run(const struct host *host, helper_fn *fn, const void *arg, s
 {
     int pair[2], status, fd = -1;
     size_t n_fds = 0;
+    pid_t self = getpid();
 
     if (SYS(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) < 0)
         return err_host(err, "socketpair");
@@ -54,7 +57,7 @@ static int helper_run(const struct host *host, helper_fn *fn, const void *arg, s
     if (child < 0)
         return err_host(err, "fork");
     if (child == 0)
-        helper_child(host, fn, arg, theirs);
+        helper_child(host, fn, arg, theirs, self);
     base_close_fd(&theirs);
     ssize_t n = fd_recv(ours, answer, sizeof *answer, &fd, 1, &n_fds);
     (void)RETRY(waitpid(child, &status, 0));
@@ -384,11 +387,12 @@ int helper_mkfs_xfs(const struct host *host, int file_fd, struct brig_err *err)
 /* ---- idmapped mounts ------------------------------------------------------------------------------ */
 
 /* A namespace needs a process until it is open. This one shares our memory, since a copy would take longer than all the
- * rest, and touches none of it. */
-static _Noreturn int be_in_the_namespace(void *arg UNUSED)
+ * rest, and changes none of it. */
+static int be_in_the_namespace(void *spawner)
 {
-    for (;;)
+    while (sys_die_with(*(const pid_t *)spawner))
         pause();
+    return 0;
 }
 
 int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gid_map, int *ret_fd,
@@ -396,8 +400,9 @@ int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gi
 {
     static _Alignas(16) char stack[16u << 10];
     char path[48];
+    pid_t self = getpid();
     pid_t child =
-        SYS(clone(be_in_the_namespace, stack + sizeof stack, CLONE_VM | CLONE_FILES | CLONE_NEWUSER | SIGCHLD, NULL));
+        SYS(clone(be_in_the_namespace, stack + sizeof stack, CLONE_VM | CLONE_FILES | CLONE_NEWUSER | SIGCHLD, &self));
 
     if (child < 0)
         return err_host(err, "user namespace for ids");

@@ -61,10 +61,8 @@ static void remove_one(struct sweep *sweep, int parent, const char *name)
 }
 
 /* pass 0 kills everywhere, pass 1 removes: what was frozen in one hierarchy holds on to its place in the others. */
-static void sweep_directory(struct sweep *sweep, const char *path, int pass)
+static void sweep_directory(struct sweep *sweep, DIR *dir, int pass)
 {
-    AUTO_DIR DIR *dir = dir_of(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-
     for (const struct dirent *entry; (entry = dir_next(dir));) { /* if it is gone, so is what was in it */
         if (!is_of(entry->d_name, sweep->token))
             continue;
@@ -86,12 +84,26 @@ static void sweep_owner(int run_fd, const char *name, int *tries)
     for (int pass = 0; pass < 2; pass++) {
         memcpy(copy, text, sizeof copy);
         for (char *path = strtok_r(copy, "\n", &save); path; path = strtok_r(NULL, "\n", &save))
-            if (path[0] == '/')
-                sweep_directory(&sweep, path, pass);
+            if (path[0] == '/') {
+                AUTO_DIR DIR *dir = dir_of(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+                sweep_directory(&sweep, dir, pass);
+            }
     }
     *tries = sweep.tries;
     if (sweep.all)
         unlinkat(run_fd, name, 0);
+}
+
+bool owner_sweep(const struct owner *owner, const struct cg_host *cg, int tries)
+{
+    struct sweep sweep = {owner->token, tries, true};
+
+    for (int pass = 0; owner->token[0] && pass < 2; pass++)
+        for (unsigned i = 0; i <= cg->n_v1; i++) {
+            AUTO_DIR DIR *dir = dir_open(i < cg->n_v1 ? cg->v1[i].fd : cg->v2_fd, ".");
+            sweep_directory(&sweep, dir, pass);
+        }
+    return sweep.all;
 }
 
 static void sweep_all(int run_fd)

@@ -33,6 +33,11 @@ void owner_init(struct owner *owner, int run_fd, const struct cg_host *cg);
  * wait by. If it does not end, that is an error.
  */
 int owner_follow(struct owner *owner, struct brig_err *err) MUST_CHECK;
+/*
+ * For the reaper of a spawner that was killed: ends and removes every cgroup that carries our token. tries: with 2 ms
+ * between them, for all together. Returns whether none is left.
+ */
+bool owner_sweep(const struct owner *owner, const struct cg_host *cg, int tries) MUST_CHECK;
 /* Nothing of ours is left. The last one of spawner and reaper calls it. */
 void owner_done(struct owner *owner);
 /*

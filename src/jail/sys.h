@@ -15,6 +15,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -75,6 +76,15 @@ static inline int sys_landlock_restrict_self(int ruleset)
 static inline int sys_pidfd_send_signal(int pidfd, int signum)
 {
     return (int)syscall(SYS_pidfd_send_signal, pidfd, signum, NULL, 0);
+}
+
+/*
+ * For a child that is in the pid namespace of its parent: from now on it is killed when the parent dies. Returns false
+ * if that has happened already.
+ */
+static inline bool sys_die_with(pid_t parent)
+{
+    return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent;
 }
 
 static inline int sys_execveat(int fd, char *const argv[], char *const envp[])

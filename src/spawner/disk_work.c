@@ -143,8 +143,7 @@ static _Noreturn void child(struct spawner *spawner, const struct disk_work *wor
     }
     close_range(SANDBOX_FD_MIN, ~0u, 0);
     close(spawner->engine_fd);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    if (!sys_die_with(parent))
         _exit(1);
     if (work->task == TASK_BEGIN)
         n = begin(host, &msg, fds);

@@ -57,8 +57,7 @@ static _Noreturn void job_child(struct spawner *spawner, const struct layer_job 
 
     prctl(PR_SET_NAME, job->commit ? "brig-commit" : "brig-sweep");
     reaper_close_others(&spawner->host.cg, &store, 1);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    if (!sys_die_with(parent))
         _exit(EPIPE);
     _exit(-(job->commit ? layers_commit(store, job->made, job->to) : layers_sweep(store)));
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reaper.c: the reaper process (reaper.h). The child has the cgroup hierarchies from the fork. It gets a name when a
- * sandbox gets its cgroups, and again, with descriptors, when the sandbox is dead; closing the descriptors unmounts.
- * When the spawner's end of the socket closes, what is still on the list is removed too, and the child ends.
+ * reaper.c: the reaper process (reaper.h). The child has the cgroup hierarchies from the fork. It gets a name, with
+ * descriptors, when a sandbox is dead; closing the descriptors unmounts. When the spawner's end of the socket closes
+ * without a last word, every cgroup with the spawner's token is removed too, and the child ends.
  */
 #include "spawner/reaper.h"
 
@@ -15,7 +15,6 @@
 #include <time.h>
 
 #include "base/fd.h"
-#include "base/mem.h"
 #include "base/str.h"
 #include "jail/sys.h"
 
@@ -23,63 +22,17 @@
 #define TRIES 1000         /* two seconds: its processes are dead */
 #define TRIES_KILLED 15000 /* they have yet to notice, or to come back from a long system call; nobody waits for us */
 
-enum reap_type { REAP_BORN = 1, REAP_DEAD };
-
 struct reap_msg {
-    uint32_t type;
+    uint32_t last; /* The spawner ends by itself and has no cgroup left. */
     char name[CG_NAME];
 };
 
-/* The cgroups that exist, in buckets: thousands may live while one dies. */
-struct living {
-    struct living *next;
-    char name[CG_NAME];
-};
-
-#define BUCKETS 1024u
-static struct living *living[BUCKETS]; /* of the child only */
-
-static struct living **place_of(const char *name)
-{
-    uint32_t hash = 2166136261u; /* FNV-1a; the names are random already */
-
-    for (const char *p = name; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 16777619u;
-    struct living **at = &living[hash % BUCKETS];
-    while (*at && strcmp((*at)->name, name) != 0)
-        at = &(*at)->next;
-    return at;
-}
-
-static void living_add(const char *name)
-{
-    struct living *one = mem_zalloc(sizeof *one);
-    struct living **at = place_of(name);
-
-    if (!one || str_copy(one->name, sizeof one->name, name) < 0) {
-        mem_free(one);
-        return; /* then a killed spawner leaves this one to its successor */
-    }
-    one->next = *at;
-    *at = one;
-}
-
-static void living_remove(const char *name)
-{
-    struct living **at = place_of(name), *one = *at;
-
-    if (one) {
-        *at = one->next;
-        mem_free(one);
-    }
-}
-
-static bool remove_leaf(int parent, const char *name, int tries)
+static bool remove_leaf(int parent, const char *name)
 {
     struct timespec pause = {.tv_nsec = PAUSE_NS};
 
     for (int i = 0; parent >= 0 && cg_remove(parent, name) < 0; i++) {
-        if (i == tries)
+        if (i == TRIES)
             return false;
         nanosleep(&pause, NULL);
     }
@@ -87,50 +40,32 @@ static bool remove_leaf(int parent, const char *name, int tries)
 }
 
 /* Whether nothing of it is left. */
-static bool remove_leaves(const struct cg_host *cg, const char *name, int tries)
+static bool remove_leaves(const struct cg_host *cg, const char *name)
 {
-    bool all = remove_leaf(cg->v2_fd, name, tries);
+    bool all = remove_leaf(cg->v2_fd, name);
 
     for (unsigned i = 0; i < cg->n_v1; i++)
-        all = remove_leaf(cg->v1[i].fd, name, tries) && all;
+        all = remove_leaf(cg->v1[i].fd, name) && all;
     return all;
-}
-
-static void kill_leaves(const struct cg_host *cg, const char *name)
-{
-    cg_kill_named(cg->v2_fd, name);
-    for (unsigned i = 0; i < cg->n_v1; i++)
-        cg_kill_named(cg->v1[i].fd, name);
 }
 
 static _Noreturn void reaper_child(int fd, struct cg_host *cg, struct owner *owner)
 {
-    bool all = true;
+    bool all = true, last = false;
+    struct reap_msg msg;
+    int fds[2];
+    size_t n_fds = 0;
 
     prctl(PR_SET_NAME, "brig-reaper");
-    for (;;) {
-        struct reap_msg msg;
-        int fds[2];
-        size_t n_fds = 0;
-        if (fd_recv(fd, &msg, sizeof msg, fds, 2, &n_fds) != (ssize_t)sizeof msg)
-            break;
+    while (fd_recv(fd, &msg, sizeof msg, fds, 2, &n_fds) == (ssize_t)sizeof msg) {
         fd_close_all(fds, n_fds);
         msg.name[CG_NAME - 1] = '\0';
-        if (msg.type == REAP_BORN)
-            living_add(msg.name);
-        else if (msg.name[0]) {
-            all = remove_leaves(cg, msg.name, TRIES) && all;
-            living_remove(msg.name);
-        }
+        if (msg.name[0])
+            all = remove_leaves(cg, msg.name) && all;
+        last = msg.last;
     }
-    /* The spawner was killed; one that ends by itself has none left. */
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct living *one = living[i]; one; one = one->next)
-            kill_leaves(cg, one->name);
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct living *one = living[i]; one; one = one->next)
-            all = remove_leaves(cg, one->name, TRIES_KILLED) && all;
-    if (all)
+    /* A spawner that was killed has told us of none of those that were alive, or half made. */
+    if ((last && all) || owner_sweep(owner, cg, TRIES_KILLED))
         owner_done(owner); /* else the next spawner finds the file, without a lock, and goes on */
     cg_host_done(cg);      /* back to the cgroup we came from; the last one there turns it off */
     _exit(0);
@@ -159,11 +94,11 @@ void reaper_close_others(const struct cg_host *cg, const int *more, unsigned n_m
     }
 }
 
-static void reaper_start(struct reaper *reaper, const struct cg_host *cg, const struct owner *owner)
+void reaper_start(struct reaper *reaper, const struct cg_host *cg, const struct owner *owner)
 {
     int pair[2];
 
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+    if (reaper->fd >= 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return;
     struct cg_host copy = *cg;
     struct owner same = *owner;
@@ -179,22 +114,9 @@ static void reaper_start(struct reaper *reaper, const struct cg_host *cg, const 
         *reaper = (struct reaper){.fd = pair[0], .pid = pid};
 }
 
-void reaper_born(struct reaper *reaper, const struct cg *cg, const struct owner *owner)
-{
-    struct reap_msg msg = {.type = REAP_BORN};
-
-    if (!cg->host)
-        return;
-    if (reaper->fd < 0)
-        reaper_start(reaper, cg->host, owner);
-    str_assign(msg.name, cg->name);
-    if (reaper->fd >= 0)
-        (void)!fd_send(reaper->fd, &msg, sizeof msg, NULL, 0);
-}
-
 int reaper_take(struct reaper *reaper, struct remains *remains)
 {
-    struct reap_msg msg = {.type = REAP_DEAD};
+    struct reap_msg msg = {.last = false};
     int fds[2];
     size_t n = 0;
 
@@ -213,13 +135,15 @@ int reaper_take(struct reaper *reaper, struct remains *remains)
     return 0;
 }
 
-void reaper_done(struct reaper *reaper, struct owner *owner, bool wait)
+void reaper_done(struct reaper *reaper, struct owner *owner, bool none_left, bool wait)
 {
+    const struct reap_msg last = {.last = true};
     bool had = reaper->fd >= 0;
 
     if (!had)
         owner_done(owner);
-
+    else if (none_left)
+        (void)!fd_send(reaper->fd, &last, sizeof last, NULL, 0);
     base_close_fd(&reaper->fd);
     if (had && wait)
         (void)RETRY(waitpid(reaper->pid, NULL, 0));

@@ -411,8 +411,6 @@ static int cgroup_to_enter(const struct sandbox *s, const struct build *b)
 static void move_all_up(struct sandbox *s)
 {
     sandbox_move_up(&s->pidfd);
-    sandbox_move_up(&s->setup_fd);
-    sandbox_move_up(&s->control_fd);
     sandbox_move_up(&s->cg.v2_fd);
     sandbox_move_up(&s->image.loop_fd);
     for (size_t i = 0; i < ARRAY_SIZE(s->volumes); i++)
@@ -471,6 +469,9 @@ static int make_channels(struct sandbox *s, struct build *b, struct brig_err *er
         return err_host(err, "socketpair");
     s->control_fd = control[0];
     b->child_control = control[1];
+    /* Before the clone: a child with a copy of our ends would never notice our death. */
+    sandbox_move_up(&s->setup_fd);
+    sandbox_move_up(&s->control_fd);
     return 0;
 }
 
@@ -520,8 +521,9 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
         r = hand_over(s, err);
     if (r == 0)
         r = host_settle(&s->spawner->host, err);
-    /* from now on somebody removes them even if we are killed */
-    reaper_born(&s->spawner->reaper, &s->cg, &s->spawner->host.owner);
+    /* From now on somebody removes the cgroups even if we are killed. */
+    if (s->cg.host)
+        reaper_start(&s->spawner->reaper, s->cg.host, &s->spawner->host.owner);
     return r;
 }
 

@@ -361,7 +361,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     layer_jobs_done(&spawner);
     disk_jobs_done(&spawner);
     /* it must have left the cgroup we go back from */
-    reaper_done(&spawner.reaper, &spawner.host.owner, spawner.host.cg.v2_self_fd >= 0);
+    reaper_done(&spawner.reaper, &spawner.host.owner, spawner.n_sandboxes == 0, spawner.host.cg.v2_self_fd >= 0);
     loop_destroy(spawner.loop);
     host_done(&spawner.host);
     return r < 0 ? 125 : 0;

@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 
 #include "base/err.h"
@@ -83,7 +82,7 @@ static _Noreturn void child_main(const struct host *host, int sock, pid_t spawne
                                  NULL};
     int mnt = openat(host->proc_fd, "self/ns/mnt", O_RDONLY | O_CLOEXEC);
 
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != spawner || mnt < 0 || setsid() < 0)
+    if (!sys_die_with(spawner) || mnt < 0 || setsid() < 0)
         _exit(125);
     if (setns(host->mnt_fd, CLONE_NEWNS) < 0 || fchdir(host->root_fd) < 0 || chroot(".") < 0 || chdir("/") < 0)
         _exit(125);

@@ -23,6 +23,7 @@ HOST = next((p for p in (f"{PREFIX}/tests/e2e/service_host", f"{BUILD}/tests/e2e
             "service_host")
 LIBEXEC = os.environ.get("BRIG_LIBEXEC_DIR") or f"{os.path.dirname(os.path.realpath(BRIG))}"
 MANY = 200
+KILLS = 40
 
 
 class Host:
@@ -592,6 +593,22 @@ class Death(ServiceTest):
         lines = host.until("gone")
         self.assertEqual(sum("sandbox-gone" in line for line in lines), 5, lines)
         wait_until("no cgroup is left", lambda: not self.w.cgroups.below())
+
+    def test_spawner_killed_while_it_builds(self):
+        """At any moment of a create: no process of it waits for the dead, and no cgroup of it is forgotten."""
+        shared = self.w.mkdir("bound")
+        for i in range(KILLS):
+            self.respawn(BRIG_BIND_ROOTS=shared)
+            host = self.host()
+            self.create(host, "first")  # so that there is a reaper
+            host.say("create", "next", f"bind={shared}:/data")
+            end = time.perf_counter() + i * 0.006 / KILLS
+            while time.perf_counter() < end:
+                pass
+            self.spawner.kill()
+            host.until("gone")
+            self.spawner.wait()
+            wait_until(f"nothing is left, kill {i}", lambda: not self.w.processes() and not self.w.cgroups.below())
 
     def reaper(self):
         (pid,) = self.w.processes("brig-reaper")
