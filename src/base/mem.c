@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mem.c: makes allocations fail on purpose, in test builds only; in other builds mem.h is inline and this file is
- * empty. The counters are the one piece of global state in the library, so they exist in no other build.
+ * mem.c: asks libc for memory. In test builds it can refuse on purpose; the counters for that are the one piece of
+ * global state in the library, so they exist in no other build. These are no inline functions, so that the objects of
+ * the other rooms are the same in both builds.
  */
 #include "base/mem.h"
 
@@ -22,6 +23,26 @@ static bool may_allocate(void)
     return true;
 }
 
+void mem_fail_after(size_t n)
+{
+    fail_budget = n;
+    fail_seen = false;
+}
+
+bool mem_has_failed(void)
+{
+    return fail_seen;
+}
+
+#else
+
+static bool may_allocate(void)
+{
+    return true;
+}
+
+#endif
+
 void *mem_alloc(size_t size)
 {
     return may_allocate() ? malloc(size) : NULL;
@@ -41,16 +62,3 @@ char *mem_strdup(const char *text)
 {
     return may_allocate() ? strdup(text) : NULL;
 }
-
-void mem_fail_after(size_t n)
-{
-    fail_budget = n;
-    fail_seen = false;
-}
-
-bool mem_has_failed(void)
-{
-    return fail_seen;
-}
-
-#endif

@@ -13,40 +13,15 @@
 
 #include "base/base.h"
 
-#ifdef BRIG_TEST
-
-#define MEM_FAIL_NEVER SIZE_MAX
-
 void *mem_alloc(size_t size) MUST_CHECK;
 void *mem_zalloc(size_t size) MUST_CHECK;
 void *mem_realloc(void *ptr, size_t size) MUST_CHECK; /* On failure the old block stays valid. */
 char *mem_strdup(const char *text) MUST_CHECK;
 
+#ifdef BRIG_TEST
+#define MEM_FAIL_NEVER SIZE_MAX
 void mem_fail_after(size_t n);
 bool mem_has_failed(void); /* Has an allocation failed since the last mem_fail_after()? */
-
-#else
-
-static inline MUST_CHECK void *mem_alloc(size_t size)
-{
-    return malloc(size);
-}
-
-static inline MUST_CHECK void *mem_zalloc(size_t size)
-{
-    return calloc(1, size);
-}
-
-static inline MUST_CHECK void *mem_realloc(void *ptr, size_t size)
-{
-    return realloc(ptr, size);
-}
-
-static inline MUST_CHECK char *mem_strdup(const char *text)
-{
-    return strdup(text);
-}
-
 #endif
 
 static inline void mem_free(void *ptr)

@@ -19,7 +19,7 @@
 #include "codec/wire/le.h"
 
 #define IN_SIZE (1u << 20)
-#define PATIENCE_MS 30000
+#define PATIENCE_MS 120000
 
 /* ---- the process ------------------------------------------------------------------------------------- */
 

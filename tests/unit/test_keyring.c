@@ -300,6 +300,10 @@ static void test_no_memory(void **state)
         if (!failed)
             break;
     }
+    mem_fail_after(0);
+    void *secret = crypto_secret_alloc(1); /* It is mapped, and fails with the others all the same. */
+    mem_fail_after(MEM_FAIL_NEVER);
+    assert_null(secret);
 }
 
 int main(void)
