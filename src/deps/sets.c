@@ -179,42 +179,74 @@ static int64_t interpreter_time(const char *path)
     return stat(path, &st) == 0 ? (int64_t)st.st_ctim.tv_sec * (int64_t)NS_PER_SEC + st.st_ctim.tv_nsec : 0;
 }
 
-static bool asks_for(const struct sets *sets, const struct wish *wish)
+static bool knows(const struct known *known, const struct wish *wish)
 {
-    char name[sizeof sets->versions_for];
-
-    return str_format(name, sizeof name, "%s %s", wish->template_name, wish->template_id) >= 0 &&
-           str_eq(name, sets->versions_for);
+    return str_eq(known->org, wish->org) && str_eq(known->python, wish->python) &&
+           str_eq(known->template_name, wish->template_name) && str_eq(known->template_id, wish->template_id);
 }
 
-/* Those who wait for the versions of this template: others may be luckier. */
-static void tell_askers(struct sets *sets, const struct brig_err *err)
+static struct known *known_find(struct sets *sets, const struct wish *wish)
+{
+    for (size_t i = 0; i < KNOWN_MAX; i++)
+        if (knows(&sets->known[i], wish))
+            return &sets->known[i];
+    return NULL;
+}
+
+/* The one that was looked at longest ago; NULL if all of them are being asked for. */
+static struct known *known_take(struct sets *sets, const struct wish *wish)
+{
+    struct known *oldest = NULL;
+
+    for (size_t i = 0; i < KNOWN_MAX; i++)
+        if (!sets->known[i].asking && (!oldest || sets->known[i].used < oldest->used))
+            oldest = &sets->known[i];
+    if (oldest) {
+        *oldest = (struct known){.sets = sets};
+        str_assign(oldest->org, wish->org);
+        str_assign(oldest->python, wish->python);
+        str_assign(oldest->template_name, wish->template_name);
+        str_assign(oldest->template_id, wish->template_id);
+    }
+    return oldest;
+}
+
+static bool org_asks(const struct sets *sets, const char *org)
+{
+    for (size_t i = 0; i < KNOWN_MAX; i++)
+        if (sets->known[i].asking && str_eq(sets->known[i].org, org))
+            return true;
+    return false;
+}
+
+/* Those who wait for these versions. */
+static void tell_askers(struct known *known, const struct brig_err *err)
 {
     struct set_build *waiter;
 
     do { /* a callback may take others off the list */
-        waiter = sets->waiting;
-        while (waiter && (waiter->entry || !asks_for(sets, &waiter->wish)))
+        waiter = known->sets->waiting;
+        while (waiter && (waiter->entry || !knows(known, &waiter->wish)))
             waiter = waiter->next;
         if (waiter)
-            tell(sets, waiter, NULL, err, NULL);
+            tell(known->sets, waiter, NULL, err, NULL);
     } while (waiter);
 }
 
 static void on_versions(void *ctx, const struct own_run_result *result)
 {
-    struct sets *sets = ctx;
+    struct known *known = ctx;
     struct brig_err err = {0};
 
-    sets->asking = NULL;
+    known->asking = NULL;
     if (result->err)
         err = *result->err;
-    else if (!result->good || versions_parse(sets_run_output(result), &sets->versions) < 0)
+    else if (!result->good || versions_parse(sets_run_output(result), &known->versions) < 0)
         (void)err_set(&err, BRIG_E_UNSUPPORTED, 0, "dependency sets: the template has neither Python nor Node");
-    sets->versions_known = err.code == BRIG_E_NONE;
+    known->found = err.code == BRIG_E_NONE;
     if (err.code)
-        tell_askers(sets, &err);
-    sets_turn(sets);
+        tell_askers(known, &err);
+    sets_turn(known->sets);
 }
 
 /* In a template the installer is our user all the same, and not the image's. */
@@ -227,47 +259,66 @@ void sets_put_template(struct json *json, const struct wish *wish)
     json_key_string(json, "workdir", "/workspace");
 }
 
-static int ask_versions(struct sets *sets, const struct set_build *waiter, struct brig_err *err)
+static int ask_versions(struct known *known, const struct wish *wish, struct brig_err *err)
 {
-    char python[sizeof waiter->wish.python + 16];
+    char python[sizeof wish->python + 16];
 
-    if (sets->asking)
-        return 0;
-    snprintf(python, sizeof python, "BRIG_PYTHON=%s", waiter->wish.python);
+    snprintf(python, sizeof python, "BRIG_PYTHON=%s", wish->python);
     char *env[] = {python};
     AUTO_BUF struct buf spec = BUF_INIT(4096);
     struct json json = JSON_INIT(&spec);
     json_object(&json);
-    sets_put_template(&json, &waiter->wish);
+    sets_put_template(&json, wish);
     json_key_string(&json, "network", "none");
     json_key_u64(&json, "timeout", 60);
     json_end(&json);
-    if (json_finish(&json) < 0 || str_format(sets->versions_for, sizeof sets->versions_for, "%s %s",
-                                             waiter->wish.template_name, waiter->wish.template_id) < 0)
+    if (json_finish(&json) < 0)
         return err_nomem(err);
-    const struct sets_run_spec what = {.org = waiter->wish.org,
+    const struct sets_run_spec what = {.org = wish->org,
                                        .spec = spec.data,
-                                       .wish = &waiter->wish,
+                                       .wish = wish,
                                        .script = VERSIONS_SCRIPT,
                                        .env = {env, ARRAY_SIZE(env)},
                                        .timeout_ms = 30000};
-    sets->versions_of = interpreter_time(waiter->wish.python);
-    return sets_run(sets, &what, on_versions, sets, &sets->asking, err);
+    known->found = false;
+    known->python_time = interpreter_time(wish->python);
+    return sets_run(known->sets, &what, on_versions, known, &known->asking, err);
+}
+
+/* What is known for the wish, or NULL: it is being asked for, or will be. */
+static int find_versions(struct sets *sets, const struct wish *wish, const struct versions **ret, struct brig_err *err)
+{
+    struct known *known = known_find(sets, wish);
+
+    *ret = NULL;
+    if (known)
+        known->used = sets->turns;
+    if (known && known->found && interpreter_time(wish->python) == known->python_time) {
+        *ret = &known->versions;
+        return 0;
+    }
+    if (org_asks(sets, wish->org))
+        return 0;
+    known = known ? known : known_take(sets, wish);
+    if (!known)
+        return 0;
+    known->used = sets->turns;
+    return ask_versions(known, wish, err);
 }
 
 /* ---- one step ---------------------------------------------------------------------------------------------------- */
 
-static int check_there(const struct sets *sets, const struct wish *wish, struct brig_err *err)
+static int check_there(const struct versions *versions, const struct wish *wish, struct brig_err *err)
 {
-    if (wish->pip.n && !sets->versions.python[0])
+    if (wish->pip.n && !versions->python[0])
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "pip requirements: there is no %.100s in the template",
                        wish->python);
-    if (wish->npm.n && !sets->versions.node[0])
+    if (wish->npm.n && !versions->node[0])
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "npm requirements: there is no node in the template");
     return 0;
 }
 
-static int begin(struct sets *sets, struct set_build *waiter, struct brig_err *err)
+static int begin(struct sets *sets, struct set_build *waiter, const struct versions *versions, struct brig_err *err)
 {
     struct entry *entry = entry_building(sets, waiter->key);
 
@@ -278,7 +329,7 @@ static int begin(struct sets *sets, struct set_build *waiter, struct brig_err *e
     entry = entry_add(sets, waiter->key);
     if (!entry)
         return err_nomem(err);
-    int r = build_start(sets, entry, waiter, err);
+    int r = build_start(sets, entry, waiter, versions, err);
     if (r < 0)
         entry_remove(sets, entry);
     else
@@ -289,16 +340,13 @@ static int begin(struct sets *sets, struct set_build *waiter, struct brig_err *e
 /* 0: it waits for something now. 1: it has been told. */
 static int step(struct sets *sets, struct set_build *waiter)
 {
+    const struct versions *versions;
     struct brig_err err = {0};
-    int r = 0;
+    int r = find_versions(sets, &waiter->wish, &versions, &err);
 
-    if (!sets->versions_known || !asks_for(sets, &waiter->wish) ||
-        interpreter_time(waiter->wish.python) != sets->versions_of) {
-        sets->versions_known = false;
-        r = ask_versions(sets, waiter, &err);
-    } else {
-        r = check_there(sets, &waiter->wish, &err);
-        if (r == 0 && wish_key(&waiter->wish, &sets->versions, &sets->index, sets->config, waiter->key) < 0)
+    if (r == 0 && versions) {
+        r = check_there(versions, &waiter->wish, &err);
+        if (r == 0 && wish_key(&waiter->wish, versions, &sets->index, sets->config, waiter->key) < 0)
             r = err_nomem(&err);
         struct entry *ready = r == 0 && !waiter->rebuild ? entry_ready(sets, waiter->key) : NULL;
         if (ready) {
@@ -306,7 +354,7 @@ static int step(struct sets *sets, struct set_build *waiter)
             return 1;
         }
         if (r == 0)
-            r = begin(sets, waiter, &err);
+            r = begin(sets, waiter, versions, &err);
     }
     if (r < 0)
         tell(sets, waiter, NULL, &err, NULL);
@@ -318,10 +366,14 @@ static void on_turn(struct loop_timer *timer)
     struct sets *sets = timer->ctx;
     bool again;
 
+    sets->turns++;
     do { /* whoever has been told may have changed the list */
         again = false;
-        for (struct set_build *waiter = sets->waiting; waiter && !sets->asking; waiter = waiter->next) {
-            if (!waiter->entry && step(sets, waiter) > 0) {
+        for (struct set_build *waiter = sets->waiting; waiter; waiter = waiter->next) {
+            if (waiter->entry || waiter->turn == sets->turns)
+                continue;
+            waiter->turn = sets->turns; /* each once: nothing that it waits for comes within a turn */
+            if (step(sets, waiter) > 0) {
                 again = true;
                 break;
             }
@@ -380,8 +432,9 @@ void sets_destroy(struct sets *sets)
     sets->closing = true;
     loop_timer_clear(sets->options.loop, &sets->on_turn);
     loop_timer_clear(sets->options.loop, &sets->on_collect);
-    if (sets->asking)
-        own_run_forget(take_ptr(&sets->asking));
+    for (size_t i = 0; i < KNOWN_MAX; i++)
+        if (sets->known[i].asking)
+            own_run_forget(take_ptr(&sets->known[i].asking));
     for (struct build *b = sets->builds, *next; b; b = next) {
         next = build_next(b);
         build_forget(b);

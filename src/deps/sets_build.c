@@ -401,7 +401,8 @@ static int launch(struct build *b, struct brig_err *err)
     return r;
 }
 
-int build_start(struct sets *sets, struct entry *entry, struct set_build *first, struct brig_err *err)
+int build_start(struct sets *sets, struct entry *entry, struct set_build *first, const struct versions *versions,
+                struct brig_err *err)
 {
     struct build *b = mem_zalloc(sizeof *b);
 
@@ -409,7 +410,7 @@ int build_start(struct sets *sets, struct entry *entry, struct set_build *first,
         return err_nomem(err);
     *b = (struct build){.sets = sets,
                         .entry = entry,
-                        .versions = sets->versions,
+                        .versions = *versions,
                         .dir_fd = -1,
                         .on_measure = {.fn = on_measure, .ctx = b},
                         .lock = BUF_INIT(LOCK_MAX)};

@@ -130,10 +130,26 @@ struct set_build { /* One request that waits. */
     bool rebuild;
     char key[SHA256_HEX];
     struct entry *entry; /* The entry whose build it waits for; NULL if it waits for the versions. */
+    uint64_t turn;       /* the last one in which it was looked at */
     const char *text;    /* during done() */
     void (*done)(void *ctx, const struct set *set, const struct brig_err *err);
     void *ctx;
     struct set_build *next, *prev;
+};
+
+/*
+ * The versions in one template, as they were found for one organisation. Each organisation asks for itself, one
+ * question at a time: its templates and its quota are no reason for another one to wait or to fail.
+ */
+#define KNOWN_MAX 64u
+struct known {
+    struct sets *sets;
+    char org[64], python[256], template_name[128], template_id[TEMPLATE_LAYER_NAME]; /* as in the wish; org "": free */
+    struct versions versions;
+    bool found;
+    int64_t python_time; /* the ctime of the interpreter, in ns */
+    uint64_t used;       /* the turn in which it was looked at */
+    struct own_run *asking;
 };
 
 struct sets {
@@ -142,11 +158,8 @@ struct sets {
     const struct config *config;
     struct workers *workers;
     struct set_index index;
-    struct versions versions;
-    bool versions_known;
-    char versions_for[128 + TEMPLATE_LAYER_NAME]; /* name and id of their template */
-    int64_t versions_of;                          /* The ctime of their interpreter, in ns. */
-    struct own_run *asking;
+    struct known known[KNOWN_MAX];
+    uint64_t turns;
     struct entry *entries;
     struct set_build *waiting, *last_waiting;
     struct build *builds;
@@ -170,9 +183,10 @@ int entry_fill(struct sets *sets, struct entry *entry, const char *name, const c
 void sets_tell(struct sets *sets, struct entry *entry, const struct brig_err *err, const char *text);
 
 void sets_put_template(struct json *json, const struct wish *wish); /* members of the spec of a sandbox */
-int build_start(struct sets *sets, struct entry *entry, struct set_build *first,
-                struct brig_err *err) MUST_CHECK; /* On success it owns the wish of first. */
-void build_forget(struct build *build);           /* Called at the end of everything. */
+/* On success it owns the wish of first. */
+int build_start(struct sets *sets, struct entry *entry, struct set_build *first, const struct versions *versions,
+                struct brig_err *err) MUST_CHECK;
+void build_forget(struct build *build); /* Called at the end of everything. */
 struct build *build_next(struct build *build);
 
 void sets_collect(struct sets *sets);                /* Collects by size and age. */

@@ -522,6 +522,63 @@ static void test_remains(void **state)
     rig_done(rig);
 }
 
+struct told {
+    unsigned n;
+    enum brig_code code;
+};
+
+static void on_told(void *ctx, const struct set *set, const struct brig_err *err)
+{
+    struct told *told = ctx;
+
+    assert_null(set);
+    told->n++;
+    told->code = (enum brig_code)err->code;
+}
+
+static void want(struct sets *sets, const char *org, const char *python, struct told *told)
+{
+    const char *const pip[] = {"one"};
+    const struct set_want what = {.org_id = org, .pip = pip, .n_pip = 1, .python = python};
+    struct caller caller = {.role = STORE_ROLE_USER};
+    struct set_build *build = NULL;
+    struct brig_err err = {0};
+
+    assert_int_equal(str_copy(caller.org_id, sizeof caller.org_id, org), 0);
+    if (sets_get(sets, &caller, &what, false, on_told, told, &build, &err) < 0)
+        fail_msg("%s", err.message);
+}
+
+/* The question of one organisation neither keeps another waiting nor fails for it. */
+static void test_each_organisation_asks(void **state)
+{
+    struct rig *rig = rig_create();
+    struct sets *sets = NULL;
+    struct brig_err err = {0};
+    struct told one = {0}, second = {0}, two = {0};
+
+    (void)state;
+    const struct sets_options options = {
+        .loop = rig->loop, .manager = rig->manager, .config = &rig->config, .cache_dir_fd = top_fd, .cache_path = top};
+    assert_int_equal(sets_create(&options, &sets, &err), 0);
+    rig->fake.hold_up = true;
+    want(sets, ORG, "/usr/bin/python3", &one);
+    want(sets, ORG, "/usr/bin/python4", &second);
+    RIG_UNTIL(rig, rig->fake.made == 1);
+    struct fake_box *first = rig->fake.boxes;
+    want(sets, ORG2, "/usr/bin/python3", &two);
+    RIG_UNTIL(rig, rig->fake.made == 2);
+    rig_run(rig, 10);
+    assert_int_equal(rig->fake.made, 2); /* each of them one at a time */
+    fake_die(first, BRIG_CAUSE_HOST_ERROR, "no");
+    RIG_UNTIL(rig, one.n == 1);
+    RIG_UNTIL(rig, rig->fake.made == 3);
+    assert_int_equal(second.n, 0);
+    assert_int_equal(two.n, 0);
+    sets_destroy(sets);
+    rig_done(rig);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -539,6 +596,7 @@ int main(void)
         TEST(test_collection),
         TEST(test_retiring),
         TEST(test_remains),
+        TEST(test_each_organisation_asks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
