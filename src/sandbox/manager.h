@@ -108,6 +108,7 @@ struct sbox_spec {
     bool ephemeral;        /* For one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash. */
     char *memory;          /* It owns the strings. */
     char *services;        /* A JSON array (services.h) with its own memory; NULL: none. */
+    char *service_names;   /* The names in it, with blanks between them: the text is long, and names are asked often. */
     bool services_keep;    /* If one does not come up, the sandbox stays all the same. */
     char note[256];        /* For example: python:3.12 was asked for and the host has python 3.11. */
     /* What the template's name meant when it was asked for, with a memory of its own; NULL: no template of layers. */
@@ -242,6 +243,7 @@ int sbox_stop_softly(struct sbox *sbox, const struct caller *caller, sbox_done_f
                      struct brig_err *err) MUST_CHECK;
 /* What its image says; NULL if it has none. */
 const struct template_image *sbox_image(const struct sbox *sbox);
+bool sbox_has_own_root(const struct sbox *sbox); /* Its programs are not those of the host's /usr. */
 /* timeout_ms: UINT64_MAX leaves it, 0 removes it; else it is counted from now. metadata: NULL leaves it. */
 int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout_ms, const struct sbox_pair *metadata,
                 size_t n_metadata, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;

@@ -76,18 +76,18 @@ static void put_secrets(struct json *json, const struct sbox_spec *spec)
 }
 
 /* The store has them as they were asked for; people see the names, and ask for the rest. */
-static void put_services(struct json *json, const char *services, bool values)
+static void put_services(struct json *json, const struct sbox_spec *spec, bool values)
 {
-    AUTO_JSON struct json_doc *doc = NULL;
-
     if (values) {
-        json_key_raw(json, "services", services, strlen(services));
+        json_key_raw(json, "services", spec->services, strlen(spec->services));
         return;
     }
     json_key_array(json, "services");
-    if (json_read(services, strlen(services), JSON_READ_VALUES, &doc, NULL) == 0)
-        for (const struct json_value *v = json_root(doc)->first; v; v = v->next)
-            json_string(json, json_get_text(v, "name", ""));
+    for (const char *at = spec->service_names; *at;) {
+        size_t len = strcspn(at, " ");
+        json_string_n(json, at, len);
+        at += len + (at[len] == ' ');
+    }
     json_end(json);
 }
 
@@ -126,7 +126,7 @@ void json_spec(struct json *json, const struct sbox_spec *spec, bool values)
     json_key_bool(json, "writable_root", spec->writable_root);
     if (spec->services) {
         json_key_string(json, "on_service_failure", spec->services_keep ? "keep" : "end");
-        put_services(json, spec->services, values);
+        put_services(json, spec, values);
     }
 }
 

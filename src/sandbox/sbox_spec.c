@@ -395,6 +395,16 @@ static int read_on_service_failure(struct spec_in *in, const struct json_value *
     return r < 0 ? r : 0;
 }
 
+static char *join_names(const struct service_defs *defs)
+{
+    AUTO_BUF struct buf text = BUF_INIT((SVC_UNIT_NAME_MAX + 1) * SVC_UNITS_MAX + 1);
+
+    for (unsigned i = 0; i < defs->n; i++)
+        if (buf_printf(&text, "%s%s", i ? " " : "", defs->list[i].name) < 0)
+            return NULL;
+    return mem_strdup(text.data);
+}
+
 /* Those of the request over those of the template, judged together. */
 static int take_services(struct spec_in *in, const struct json_value *of_template, struct brig_err *err)
 {
@@ -414,7 +424,7 @@ static int take_services(struct spec_in *in, const struct json_value *of_templat
         r = r == -EMSGSIZE ? err_usage(err, "services: longer than %u bytes", SVC_OPEN_MAX)
             : r < 0        ? err_nomem(err)
                            : 0;
-        if (r == 0 && !(in->spec->services = mem_strdup(text.data)))
+        if (r == 0 && (!(in->spec->services = mem_strdup(text.data)) || !(in->spec->service_names = join_names(defs))))
             r = err_nomem(err);
     }
     mem_free(defs);
@@ -511,6 +521,7 @@ int spec_parse(const struct json_value *json, const struct config *config, const
         mem_free(in.memory.base);
         mem_free(spec.network);
         mem_free(spec.services);
+        mem_free(spec.service_names);
         template_copy_free(spec.image);
         return r;
     }
@@ -564,6 +575,7 @@ void sbox_spec_done(struct sbox_spec *spec)
     mem_free(spec->memory);
     mem_free(spec->network);
     mem_free(spec->services);
+    mem_free(spec->service_names);
     template_copy_free(spec->image);
     *spec = (struct sbox_spec){0};
 }

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import tempfile
+import threading
 import unittest
 
 from helpers import brig, environment, wait_until
@@ -245,12 +246,39 @@ class Control(ServicesTest):
         connection.close()
         self.assertEqual(self.service(sid)["state"], "ready")
 
+    def test_flags_of_the_output_end_with_the_attempt(self):
+        """A pipe that is passed on would have what the last life set, and would take what it writes later."""
+        script = ("import fcntl, os, time\nflags = fcntl.fcntl(1, fcntl.F_GETFL)\n"
+                  "print(bool(flags & os.O_NONBLOCK), flush=True)\n"
+                  "fcntl.fcntl(1, fcntl.F_SETFL, flags | os.O_NONBLOCK)\n"
+                  "open('/tmp/up', 'w').close()\ntime.sleep(1000)")
+        sid = self.sandbox(services=[{"name": "one", "argv": ["/usr/bin/python3", "-c", script],
+                                      "ready": {"file": "/tmp/up"}}])
+        self.d.run(sid, "rm", "/tmp/up")
+        self.assertEqual(self.control(sid, "restart").json["state"], "ready")
+        self.assertEqual(self.log(sid), "False\nFalse\n")
+
     def test_audit(self):
         sid = self.sandbox(services=[sh("exec sleep 1000")])
         self.control(sid, "restart")
         lines = [json.loads(line) for line in self.d.ask("GET", "/v1/audit?limit=10000").body.splitlines()]
         found = [(e["action"], e["outcome"], e["detail"]) for e in lines if e.get("object") == sid]
         self.assertIn(("service.restart", "ok", "one"), found)
+
+    def test_a_call_that_fails_is_audited(self):
+        stubborn = "trap '' TERM; touch /tmp/up; while :; do sleep 0.05; done"
+        sid = self.sandbox(services=[{**sh(stubborn), "ready": {"file": "/tmp/up"}, "stop_timeout": 600}])
+        waits = threading.Thread(target=self.d.ask, args=("POST", f"/v1/sandboxes/{sid}/services/one/restart"))
+        waits.start()
+        wait_until("the restart", lambda: self.service(sid)["state"] == "stopping")
+        self.assertEqual(self.d.ask("POST", f"/v1/sandboxes/{sid}/services/one/stop").status, 409)
+        self.d.ask("DELETE", f"/v1/sandboxes/{sid}")
+        waits.join()
+        lines = [json.loads(line) for line in self.d.ask("GET", "/v1/audit?limit=10000").body.splitlines()]
+        found = [(e["action"], e["outcome"], e["detail"]) for e in lines if e.get("object") == sid]
+        self.assertIn(("service.stop", "failed",
+                       "one: service one: another start, stop or restart is under way"), found)
+        self.assertTrue([f for f in found if f[:2] == ("service.restart", "failed")], found)
 
 
 class AwayAndBack(ServicesTest):

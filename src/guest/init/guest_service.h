@@ -95,6 +95,8 @@ int outlet_open(struct outlet *outlet, int fd, uint32_t size) MUST_CHECK; /* tak
 /* Makes an outlet that has no bytes and is over. */
 void outlet_none(struct outlet *outlet);
 /* Its writers are gone: takes what is left. */
+/* From now on the bytes come from fd; those that the old descriptor has already come first. */
+int outlet_switch(struct outlet *outlet, int fd) MUST_CHECK;
 void outlet_last(struct outlet *outlet);
 void outlet_take(struct outlet *outlet);            /* Takes what there is now, as far as there is room. */
 void outlet_done(struct outlet *outlet);            /* Frees the ring. No reader may be left. */
@@ -309,7 +311,7 @@ struct unit {
     bool reached;        /* It has been up since it was last asked to start. */
     struct proc *proc, *probe;
     struct outlet out;
-    int out_fd; /* Its own output, which every attempt gets. */
+    int out_fd; /* The output of the attempt. */
     uint64_t since_ns;
     uint64_t deadline_ns; /* It must be up by then. */
     uint64_t due_ns;      /* BACKOFF: the next attempt; STARTING: the next probe; STOPPING: SIGKILL. */

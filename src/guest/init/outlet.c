@@ -186,6 +186,17 @@ void outlet_last(struct outlet *outlet)
     take_the_rest(outlet);
 }
 
+int outlet_switch(struct outlet *outlet, int fd)
+{
+    /* Whoever still writes to the old one does not keep us here. */
+    for (uint64_t until = outlet_total(outlet); !outlet->over && outlet->end < until && take_some(outlet);)
+        ;
+    source_close(&outlet->source);
+    outlet->over = false;
+    outlet->armed = true;
+    return source_add(&outlet->source, fd, EPOLLIN | EPOLLONESHOT);
+}
+
 void outlet_done(struct outlet *outlet)
 {
     source_close(&outlet->source);

@@ -13,8 +13,9 @@
  *
  * Theory of operation. brigd sends the list once and may then go away for ever: everything that a restart needs is kept
  * here, in one mapping. An attempt is a process of proc.c with a number of our own, which no call of brigd's finds;
- * with its end everything that it has started is gone, too. Both of its outputs are one pipe, which stays the same
- * over all attempts and ends in a ring of 64 KiB; we hold its other end, so that it never closes. Whether a unit is up
+ * with its end everything that it has started is gone, too. Both of its outputs are one pipe, which ends in a ring of
+ * 64 KiB that stays over all attempts; we hold its other end, so that it never closes. Each attempt has a pipe of its
+ * own: the flags of a pipe, and what somebody writes who was given it, are not the next attempt's. Whether a unit is up
  * is found out by a child with the unit's own ids (unit_probe.c), so that paths are looked up as that user.
  *
  * A unit that dies again and again is started after 0.1 s, then after twice as long, up to 30 s; one that has been up
@@ -76,6 +77,7 @@ void units_let_go(void)
     list = NULL;
 }
 
+/* A new pipe, which is the unit's output from now on. */
 static long open_output(struct unit *unit)
 {
     int pair[2] = {-1, -1};
@@ -83,14 +85,20 @@ static long open_output(struct unit *unit)
 
     if (ret != 0)
         return ret;
-    unit->out_fd = pair[1];
     ret = raw_call3(SYS_fcntl, pair[0], F_SETFL, O_NONBLOCK);
     if (ret == 0)
-        ret = outlet_open(&unit->out, pair[0], SVC_UNIT_RING);
-    if (ret != 0)
+        ret =
+            unit->out.size == 0 ? outlet_open(&unit->out, pair[0], SVC_UNIT_RING) : outlet_switch(&unit->out, pair[0]);
+    if (ret != 0) {
         raw_call1(SYS_close, pair[0]);
+        raw_call1(SYS_close, pair[1]);
+        return ret;
+    }
+    if (unit->out_fd >= 0)
+        raw_call1(SYS_close, unit->out_fd);
+    unit->out_fd = pair[1];
     unit->out.grown = true; /* A unit that floods gets no larger pipe. */
-    return ret;
+    return 0;
 }
 
 /* All or none of it. */
@@ -206,7 +214,9 @@ static void attempt(struct unit *unit)
     unit->why = SVC_WHY_NONE;
     unit->status = unit->errnum = unit->stage = 0;
     enter(unit, SVC_UNIT_STARTING);
-    ret = start_proc(unit, unit->def.start, unit->out_fd, NULL, &unit->proc);
+    ret = open_output(unit);
+    if (ret == 0)
+        ret = start_proc(unit, unit->def.start, unit->out_fd, NULL, &unit->proc);
     if (ret == 0)
         return;
     unit->why = SVC_WHY_EXEC;

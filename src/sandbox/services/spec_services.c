@@ -105,8 +105,8 @@ static int read_after(const struct json_value *v, struct service_def *def, struc
     const char *text;
     int r = 0;
 
-    if (v->type != JSON_ARRAY)
-        return err_usage(err, "after: must be an array of names");
+    if (v->type != JSON_ARRAY || v->count > SVC_UNITS_MAX)
+        return err_usage(err, "after: must be an array of at most %u names", SVC_UNITS_MAX);
     for (const struct json_value *item = v->first; r == 0 && item; item = item->next)
         r = spec_string(item, "after", SVC_UNIT_NAME_MAX, false, &text, err);
     def->after = v;
