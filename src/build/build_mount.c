@@ -10,8 +10,6 @@
 #include "build/build_priv.h"
 #include "codec/tar/tar.h"
 
-#define TMPFS_SIZE (UINT64_C(256) << 20)
-
 static bool key_is(const char *key, const char *words)
 {
     return str_has_word(words, key, strlen(key));
@@ -103,7 +101,7 @@ static int check(struct build *build, const struct dockerfile_step *step, struct
 int mount_read(struct build *build, const struct dockerfile_step *step, const char *text, struct build_mount *ret,
                struct brig_err *err)
 {
-    *ret = (struct build_mount){.mode = 0400, .size = TMPFS_SIZE};
+    *ret = (struct build_mount){.mode = 0400};
     while (*text) {
         size_t len = strcspn(text, ",");
         const char *equals = memchr(text, '=', len);

@@ -13,9 +13,11 @@
 #include <string.h>
 
 #include "build/build_priv.h"
+#include "host/limits.h"
 #include "sandbox/process.h"
 
 #define SAID_MAX 4096u
+#define TMPFS_SIZE (UINT64_C(256) << 20)
 
 struct build_run {
     struct builds *builds;
@@ -327,6 +329,17 @@ static int put_spec(const struct build_run *run, const char *network, struct buf
     return json_finish(&json);
 }
 
+/* What is written there counts as memory: with less than that it is full before the step is killed. */
+static void size_tmpfs(struct build_run *run, struct brig_limits limits)
+{
+    limits_fill(&limits, true);
+    const uint64_t half = limits.memory / 2 & ~UINT64_C(4095);
+
+    for (size_t i = 0; i < run->n_tmpfs; i++)
+        if (run->tmpfs[i].size == 0)
+            run->tmpfs[i].size = half < TMPFS_SIZE ? half : TMPFS_SIZE;
+}
+
 static int create(struct build_run *run, const char *network, struct brig_err *err)
 {
     static const uint8_t no_fingerprint[SHA256_SIZE];
@@ -347,6 +360,7 @@ static int create(struct build_run *run, const char *network, struct brig_err *e
     spec.n_below = run->stage->n_layers;
     spec.binds = run->binds;
     spec.n_binds = run->n_binds;
+    size_tmpfs(run, spec.limits);
     spec.tmpfs = run->tmpfs;
     spec.n_tmpfs = run->n_tmpfs;
     return manager_create_sandbox(run->builds->o.manager, &run->caller, &spec, NULL, no_fingerprint, on_created, run,

@@ -20,6 +20,14 @@ class Mounts(BuildTest):
         self.assertEqual(made["layers"][-1]["bytes"], 2)
         self.assertEqual(self.sh("built", "cat /z; ls -d /scratch /cache 2>/dev/null"), "z\n")
 
+    def test_a_tmpfs_is_full_before_memory_is(self):
+        self.base()
+        size = "stat -f -c '%b %S' /scratch"
+        for limits, most in (({"memory": "64m"}, 32 << 20), ({}, 256 << 20)):
+            _, log = self.built(f"FROM base\nRUN --mount=type=tmpfs,target=/scratch {size} # {most}\n", limits=limits)
+            blocks, unit = self.output(log).split()
+            self.assertEqual(int(blocks) * int(unit), most)
+
     def test_secrets_are_nowhere_else(self):
         self.base()
         text = ("FROM base\nRUN --mount=type=secret,id=token,required=true"
