@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "crypto/crypto.h"
 #include "records/templates.h"
 
 #define LIST_MAX TEMPLATE_ENV_MAX
@@ -89,15 +90,19 @@ int template_write(const struct template_info *info, struct buf *out, struct bri
         json_key_string(&json, "base", info->base ? info->base : "");
         json_end(&json);
     }
+    const size_t before = out->len;
     template_image_put(&info->image, &json);
+    const size_t image = out->len - before;
     json_key_i64(&json, "made_at_ns", info->made_at_ns);
     json_key_i64(&json, "used_at_ns", info->used_at_ns);
     json_key_bool(&json, "shared", info->shared);
     json_end(&json);
     int r = json_finish(&json);
-    return r == -EMSGSIZE ? err_set(err, BRIG_E_TOO_LARGE, 0, "template: its configuration is too large")
-           : r < 0        ? err_nomem(err)
-                          : 0;
+    if (r == -EMSGSIZE || (r == 0 && image > TEMPLATE_IMAGE_MAX))
+        return err_set(err, BRIG_E_TOO_LARGE, 0,
+                       "template: its variables, commands, labels and ports take %zu bytes, and at most %u are allowed",
+                       image, TEMPLATE_IMAGE_MAX);
+    return r < 0 ? err_nomem(err) : 0;
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------ */
@@ -256,6 +261,25 @@ static size_t count_items(const struct json_value *v)
     return n;
 }
 
+/* Each text with its NUL, so that no two lists are the same bytes. */
+static int hash_content(struct template_info *info)
+{
+    const char *files = info->disk[0] ? info->disk : info->n_layers > 0 ? info->layers[info->n_layers - 1] : "";
+    struct crypto_hash *hash = NULL;
+    uint8_t out[SHA256_SIZE];
+    int r = crypto_hash_create(&hash);
+
+    _Static_assert(sizeof info->content == SHA256_HEX, "it is a hash in hexadecimal digits");
+    r = r < 0 ? r : crypto_hash_add(hash, files, strlen(files) + 1);
+    for (const char *const *env = info->image.env; r == 0 && env && *env; env++)
+        r = crypto_hash_add(hash, *env, strlen(*env) + 1);
+    r = r < 0 ? r : crypto_hash_end(hash, out);
+    crypto_hash_destroy(hash);
+    if (r == 0)
+        crypto_hex(out, sizeof out, info->content);
+    return r;
+}
+
 int template_parse(const struct json_value *json, struct template_info *ret, struct brig_err *err)
 {
     struct template_info info = {.source = NULL};
@@ -277,6 +301,8 @@ int template_parse(const struct json_value *json, struct template_info *ret, str
     info.used_at_ns = read_number(&in, json, "used_at_ns");
     if (in.r == 0 && (!shared || shared->type != JSON_BOOL))
         bad(&in, "shared", "must be true or false");
+    if (in.r == 0 && hash_content(&info) < 0)
+        in.r = err_nomem(err);
     if (in.r < 0) {
         template_done(&info);
         return in.r;

@@ -20,6 +20,8 @@
 #define TEMPLATE_LAYER_NAME 65u /* 64 hexadecimal digits and the NUL: the chain id */
 #define TEMPLATE_DISK_NAME 32u  /* with its NUL */
 #define TEMPLATE_ENV_MAX 1024u
+/* What an image says about itself has so many bytes: each of its sandboxes keeps and shows it. */
+#define TEMPLATE_IMAGE_MAX (256u << 10)
 #define TEMPLATES_PER_ORG 1000u
 #define TEMPLATES_ORG_BYTES (32u << 20)
 #define TEMPLATE_OLD_NS (INT64_C(30) * 86400 * INT64_C(1000000000)) /* Past this age people are warned. */
@@ -56,7 +58,8 @@ struct template_info {
     uint64_t disk_size, disk_inodes;
     bool writable_root; /* the disk has changes to the root */
     struct template_image image;
-    int64_t made_at_ns, used_at_ns; /* used_at_ns 0: never */
+    char content[TEMPLATE_LAYER_NAME]; /* template_content(); template_parse() makes it */
+    int64_t made_at_ns, used_at_ns;    /* used_at_ns 0: never */
     bool shared;
     void *memory; /* has the lists; their texts are in the JSON that was read */
 };
@@ -83,10 +86,13 @@ static inline const struct template_info *template_of(const struct object *objec
     return object->extra;
 }
 
-/* What it is, whatever it is called: its disk, else its highest layer, which names all below. */
+/*
+ * What it is, whatever it is called: a hash of its disk or its highest layer, which names all below, and of the
+ * variables that its programs have.
+ */
 static inline const char *template_content(const struct template_info *info)
 {
-    return info->disk[0] ? info->disk : info->n_layers > 0 ? info->layers[info->n_layers - 1] : "";
+    return info->content;
 }
 /* Does the name still mean this content? id "": it had none, and cannot change. */
 static inline bool templates_stands(const struct templates *templates, const char *org, const char *name,

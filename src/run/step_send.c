@@ -134,10 +134,10 @@ static void fill_claim(struct run *run, struct child_claim *ret, struct buf *req
     str_assign(ret->run_id, run->id);
 }
 
-/* The sandbox has its own network, and its limits. */
+/* The sandbox has its own template, network and limits. */
 static int send_live(struct run *run, struct sbox *sbox, struct child_claim *claim, struct brig_err *err)
 {
-    struct child_spec spec = {.argv = runtime_argv(run->tool.language, run->template_name[0] != '\0')};
+    struct child_spec spec = {.argv = runtime_argv(run->tool.language, sbox_has_own_root(sbox))};
 
     str_assign(spec.org_id, run->caller.org_id);
     claim->network = NULL;

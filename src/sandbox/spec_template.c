@@ -71,6 +71,19 @@ int spec_template(const char *name, const struct config *config, const struct te
     return str_copy(ret->rootfs, sizeof ret->rootfs, name) < 0 ? err_usage(err, "template: too long") : 0;
 }
 
+/* One that a request could not name either is not used. */
+static void take_workdir(struct sbox_spec *spec, const char *workdir)
+{
+    struct brig_err why = {0};
+
+    if (!workdir[0])
+        return;
+    spec->workdir_of_image = check_inside_path("the working directory of the image", workdir, &why) == 0 &&
+                             str_copy(spec->workdir, sizeof spec->workdir, workdir) >= 0;
+    if (!spec->workdir_of_image)
+        snprintf(spec->note, sizeof spec->note, "%.128s: %.100s is used", why.message, spec->workdir);
+}
+
 int spec_template_use(struct sbox_spec *spec, const struct config *config, const struct templates *templates,
                       const struct caller *caller, bool workdir_given, bool user_given, struct brig_err *err)
 {
@@ -85,12 +98,10 @@ int spec_template_use(struct sbox_spec *spec, const struct config *config, const
     r = template_copy(place.object, &spec->image, err);
     if (r < 0)
         return r;
-    const char *workdir = spec->image->info.image.workdir;
     if (!user_given && (r = spec_user_of_image(spec, spec->image->info.image.user, err)) < 0)
         return r;
-    spec->workdir_of_image = !workdir_given && workdir[0];
-    if (spec->workdir_of_image && str_copy(spec->workdir, sizeof spec->workdir, workdir) < 0)
-        return err_usage(err, "template %s: its working directory is too long", spec->template_name);
+    if (!workdir_given)
+        take_workdir(spec, spec->image->info.image.workdir);
     return 0;
 }
 
@@ -124,6 +135,14 @@ int sbox_template_check(const char *name, const struct config *config, const str
 const struct template_image *sbox_image(const struct sbox *sbox)
 {
     return sbox->spec.image ? &sbox->spec.image->info.image : NULL;
+}
+
+bool sbox_has_own_root(const struct sbox *sbox)
+{
+    const struct sbox_spec *spec = &sbox->spec;
+    const char *base = spec->image ? spec->image->info.base : spec->template_name;
+
+    return !str_eq(base, "host") && !str_starts(base, "python:");
 }
 
 /* ---- what is in use ------------------------------------------------------------------------------------ */

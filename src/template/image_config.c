@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
+#include "records/templates.h"
 #include "template/manifest_priv.h"
 
 #define ITEMS_MAX 4096u
@@ -151,6 +152,24 @@ static int read_rest(struct picker *picker, const struct json_value *from, struc
     return r == 0 ? read_health(picker, from, ret) : r;
 }
 
+/* Here it costs nothing yet: no layer was made. */
+static int check_size(struct picker *picker, const struct image_config *config)
+{
+    const struct text_list *const lists[] = {&config->env,     &config->entrypoint,  &config->cmd,
+                                             &config->shell,   &config->exposed,     &config->label_keys,
+                                             &config->volumes, &config->health_test, &config->label_values};
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+        for (size_t k = 0; k < lists[i]->n; k++)
+            bytes += strlen(lists[i]->items[k]);
+    return bytes <= TEMPLATE_IMAGE_MAX
+               ? 0
+               : pick_refuse(picker,
+                             "%s: variables, commands, labels and ports take %zu bytes, and at most %u are allowed",
+                             picker->what, bytes, TEMPLATE_IMAGE_MAX);
+}
+
 /* ---- what it is made of ----------------------------------------------------------------------------------- */
 
 static int read_platform(struct picker *picker, const struct json_value *root, struct image_config *ret)
@@ -271,6 +290,8 @@ int image_config_parse(const char *text, size_t len, size_t n_layers, struct ima
         r = read_start(&picker, start, config);
     if (r == 0)
         r = read_rest(&picker, start, config);
+    if (r == 0)
+        r = check_size(&picker, config);
     if (r == 0)
         r = read_layers(&picker, root, n_layers, config);
     if (r == 0)

@@ -44,6 +44,22 @@ class Programs(TemplateTest):
         box = self.made("entryonly", Entrypoint=["/show"], Cmd=["b"])
         self.assertEqual(self.said(box, {"args": []}), "/show \n")
 
+    def test_a_working_directory_that_no_request_could_name(self):
+        for name, workdir in (("proc", "/proc/self"), ("up", "/a/../../b"), ("control", "/a\nb"),
+                              ("long", "/d" * 2000)):
+            box = self.made(name, WorkingDir=workdir)
+            self.assertEqual(self.said(box, {"argv": ["/bin/sh", "-c", "pwd"]}), "/workspace\n", name)
+            note = self.d.ask("GET", f"/v1/sandboxes/{box}").json["note"]
+            self.assertRegex(note, r"^the working directory of the image /\S+: .*: /workspace is used$")
+
+    def test_what_an_image_says_is_bounded(self):
+        """Every sandbox of the image keeps it, and every answer about one has it."""
+        for member in ({"Labels": {f"k{i}": "v" * 60000 for i in range(5)}},
+                       {"Env": [f"A{i}={'v' * 60000}" for i in range(5)]}, {"Cmd": ["v" * 60000] * 5}):
+            self.failed(Image(base_layer(), config=member).oci(),
+                        "image configuration: variables, commands, labels and ports take")
+        self.loaded(Image(base_layer(), config={"Labels": {f"k{i}": "v" * 60000 for i in range(4)}}).oci(), "name=fits")
+
     def test_bad_programs(self):
         box = self.made("neither")
         self.assertIn("the image has neither an entry point nor a command", self.said(box, {}, 400))

@@ -89,6 +89,13 @@ class Tools(TemplateTest):
         self.assertEqual(self.said(template="py"), [f"/{AT}", "second", "1000"])
 
     @unittest.skipUnless(HAS_PIP, "no pip")
+    def test_in_a_sandbox_of_a_template(self):
+        """The run names no template; the sandbox has one, and its interpreter lies elsewhere than the host's."""
+        self.python("inbox", b"inbox")
+        box = self.d.create(template="inbox", user="user")["id"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{box}")
+        self.assertEqual(self.said(sandbox_id=box), [f"/{AT}", "inbox", "1000"])
+
     def test_packages_are_built_on_it(self):
         self.python("pip", b"x\n")
         code = "import one, sys\nprint(one.said, sys.prefix)\n"

@@ -86,6 +86,34 @@ static void test_kept(void **state)
     templates_destroy(templates);
 }
 
+/* A name that is moved to the same layers with other variables means something else: programs would run otherwise. */
+static void test_content(void **state)
+{
+    static const char *const other[] = {"PATH=/opt/bin:/bin", "A=b=c", NULL};
+    const char *const layers[] = {A64, B64};
+    struct template_info info = info_of(layers, 2, false);
+    struct kit *kit = *state;
+    struct answer answer = {0};
+    struct brig_err err = {0};
+    char was[TEMPLATE_LAYER_NAME];
+
+    kit_put_org(kit, "org-1");
+    struct templates *templates = open_templates(kit);
+    put(kit, templates, "org-1", "web", B64, false);
+    const char *content = template_content(template_of(templates_find(templates, "org-1", "web")));
+    assert_int_equal(str_copy(was, sizeof was, content), 0);
+    assert_true(templates_stands(templates, "org-1", "web", was));
+    info.made_at_ns = 6;
+    assert_int_equal(templates_put(templates, "org-1", "web", &info, true, on_changed, &answer, &err), 0);
+    kit_wait_ok(kit, &answer, 1);
+    assert_true(templates_stands(templates, "org-1", "web", was)); /* the same again */
+    info.image.env = other;
+    assert_int_equal(templates_put(templates, "org-1", "web", &info, true, on_changed, &answer, &err), 0);
+    kit_wait_ok(kit, &answer, 2);
+    assert_false(templates_stands(templates, "org-1", "web", was));
+    templates_destroy(templates);
+}
+
 static void refused(const char *name, const char *message)
 {
     char out[TEMPLATE_NAME_MAX];
@@ -218,8 +246,8 @@ static void test_copy(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest cases[] = {KIT_CASE(test_kept), KIT_CASE(test_names), KIT_CASE(test_who_sees),
-                                       KIT_CASE(test_taken), KIT_CASE(test_copy)};
+    const struct CMUnitTest cases[] = {KIT_CASE(test_kept),     KIT_CASE(test_content), KIT_CASE(test_names),
+                                       KIT_CASE(test_who_sees), KIT_CASE(test_taken),   KIT_CASE(test_copy)};
 
     return kit_run("templates", cases, ARRAY_SIZE(cases), false);
 }
