@@ -161,24 +161,26 @@ static void the_directory_is_told(void **state)
 static void a_directory_too_deep_to_tell(void **state)
 {
     static const char *const down[] = {
-        "mkdir -p /tmp/deep && cd /tmp/deep && d=$(printf %0200d 0) && i=0 && "
+        "cd $top && d=$(printf %0200d 0) && i=0 && "
         "while [ $i -lt $n ]; do mkdir -p $d && cd $d || exit 9; i=$((i+1)); done; echo ${#PWD}",
-        "PWD=/tmp/deep$(printf %0$((201*n))d 0); echo ${#PWD}"};
+        "PWD=$top$(printf %0$((201*n))d 0); echo ${#PWD}"};
     static const struct {
         unsigned depth;
         const char *out;
         size_t told;
-    } cases[] = {{20, "4029\n", 4029}, {21, "4230\n", 0}, {400, "80409\n", 0}}; /* the last is more than a pipe has */
+    } cases[] = {{20, "4036\n", 4036}, {21, "4237\n", 0}, {400, "80416\n", 0}}; /* the last is more than a pipe has */
+    char top[] = "/tmp/brig-XXXXXX";
     struct rig rig;
     struct ran ran;
     char command[256];
     (void)state;
 
+    assert_non_null(mkdtemp(top));
     rig_open(&rig, 0);
     for (uint32_t p = 0; p < ARRAY_SIZE(shells); p++) {
         rig_start(&rig, p + 1, SVC_PROC_SHELL, ARGV(shells[p]));
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-            snprintf(command, sizeof command, "n=%u; %s", cases[i].depth, down[p]);
+            snprintf(command, sizeof command, "top=%s; n=%u; %s", top, cases[i].depth, down[p]);
             run_begin(&rig, p + 1, command, &ran);
             run_end(&rig, &ran);
             assert_int_equal(ran.answer.errnum, 0);
@@ -190,12 +192,13 @@ static void a_directory_too_deep_to_tell(void **state)
             rig_forget(&ran.answer);
             expect(&rig, p + 1, "(exit 7)", 7, "", "");
         }
-        run_begin(&rig, p + 1, "cd /; rm -rf /tmp/deep", &ran);
+        run_begin(&rig, p + 1, "cd /; rm -rf $top/*", &ran);
         run_end(&rig, &ran);
         assert_int_equal(ran.result.status, 0);
         assert_int_equal(ran.result.cwd.len, 1);
         rig_forget(&ran.answer);
     }
+    assert_int_equal(rmdir(top), 0);
     rig_close(&rig);
 }
 
