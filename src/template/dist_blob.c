@@ -103,6 +103,8 @@ static int on_data(void *ctx, const struct dist_reply *reply, const char *data, 
     if (len > part->fetch->size - part->at)
         return err_set(part->err, BRIG_E_TOO_LARGE, 0, "%.60s sends more than the %llu bytes of blob %.12s",
                        part->server->host, (unsigned long long)part->fetch->size, blob_name(part->fetch));
+    if (!spool_leaves_room(part->fd, len))
+        return own_fault(part, ENOSPC);
     for (size_t done = 0; done < len;) {
         ssize_t n = pwrite(part->fd, data + done, len - done, (off_t)(part->at + done));
         if (n < 0 && errno != EINTR)

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spool.c: two buffers that change places: one is written by a thread, the other is filled (spool.h). */
+/*
+ * spool.c: two buffers that change places: one is written by a thread, the other is filled (spool.h). The data base and
+ * the audit log lie on the same file system as a rule, so what strangers send never fills it.
+ */
 #include "template/spool.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "base/buf.h"
 #include "base/fd.h"
@@ -33,11 +37,25 @@ static struct spool *spool_of(struct job *job)
     return (struct spool *)(void *)((char *)job - offsetof(struct spool, job));
 }
 
+/* A file system that does not say its size has no end. */
+bool spool_leaves_room(int fd, size_t len)
+{
+    struct statfs fs;
+
+    if (fstatfs(fd, &fs) < 0 || fs.f_blocks == 0)
+        return true;
+    const uint64_t block = (uint64_t)fs.f_bsize, part = (uint64_t)fs.f_blocks / 20;
+    const uint64_t reserve = part < SPOOL_RESERVE / block ? part : SPOOL_RESERVE / block;
+    return (uint64_t)fs.f_bavail >= reserve + len / block + 1;
+}
+
 static void work(struct job *job)
 {
     struct spool *spool = spool_of(job);
 
-    spool->error = fd_write_all(spool->fd, spool->writing.data, spool->writing.len);
+    spool->error = spool_leaves_room(spool->fd, spool->writing.len)
+                       ? fd_write_all(spool->fd, spool->writing.data, spool->writing.len)
+                       : -ENOSPC;
 }
 
 static void done(struct job *job);

@@ -9,12 +9,15 @@
 #include "loop/workers.h"
 
 #define SPOOL_MAX (4u << 20) /* the bytes that may wait */
+/* So much of the file system stays free, or a twentieth if that is less: there the rest cannot be written (ENOSPC). */
+#define SPOOL_RESERVE (UINT64_C(1) << 30)
 
 /*
  * Opens a file that a run of brig-layer may read (layer_run.h). Everybody may read it: in a plain user's service root
  * inside has another id than the service. The directory that it lies in is only ours. Returns -1 with errno.
  */
 int spool_file(int dir_fd, const char *name, int flags) MUST_CHECK;
+bool spool_leaves_room(int fd, size_t len); /* May so much more be written to this file? On any thread. */
 
 struct spool;
 /* wrote: so many bytes are in the file now; error is negative if they could not be written. Never from within. */

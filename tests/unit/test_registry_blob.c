@@ -2,6 +2,17 @@
 /* The registry client and blobs: resuming, sharing, cancelling, and servers that cut, lie and stall. */
 #include "registry_rig.h"
 
+#include <sys/vfs.h>
+
+static atomic_bool is_full; /* what every file system says of itself */
+
+int fstatfs(int fd, struct statfs *fs)
+{
+    (void)fd;
+    *fs = (struct statfs){.f_bsize = 4096, .f_blocks = 1u << 30, .f_bavail = atomic_load(&is_full) ? 1 : 1u << 29};
+    return 0;
+}
+
 #define SIZE (3u << 20)
 
 /* Bytes that differ everywhere, so that a wrong place shows. */
@@ -508,6 +519,28 @@ static void a_bad_place_fails_only_its_own(void **state)
     bench_done(&bench);
 }
 
+/* Room that others need is not taken, and what has come is kept. */
+static void a_disk_is_never_filled(void **state)
+{
+    (void)state;
+    struct bench bench;
+    struct rig_result result;
+
+    bench_init(&bench, WAY_HONEST);
+    rig_open(&bench.rig);
+    put_part(&bench, bench.content->data, SIZE / 2);
+    atomic_store(&is_full, true);
+    get(&bench, &result);
+    atomic_store(&is_full, false);
+    assert_int_equal(result.err.code, BRIG_E_HOST);
+    assert_int_equal(result.err.errnum, ENOSPC);
+    assert_int_equal(file_size(&bench, ".part"), SIZE / 2);
+    get(&bench, &result);
+    ok(&result);
+    check_file(&bench);
+    bench_done(&bench);
+}
+
 static void bad_questions(void **state)
 {
     (void)state;
@@ -556,6 +589,7 @@ int main(void)
         cmocka_unit_test(a_cancelled_call_leaves_its_part),
         cmocka_unit_test(destroyed_in_the_middle),
         cmocka_unit_test(a_bad_place_fails_only_its_own),
+        cmocka_unit_test(a_disk_is_never_filled),
         cmocka_unit_test(bad_questions),
     };
 
