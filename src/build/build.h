@@ -56,7 +56,9 @@ struct build_want {
     const char *name;       /* The template gets this name. */
     const char *dockerfile; /* its text; NULL: it is in the context, */
     size_t dockerfile_len;
-    const char *path;    /* there */
+    const char *path;     /* there */
+    const char *settings; /* the text of template.toml; NULL: with a Dockerfile of the context, the one beside it */
+    size_t settings_len;
     const char *target;  /* a stage; NULL: the last one */
     const char *network; /* RUN has this policy; NULL: "packages". */
     /* Objects of texts, or NULL: build arguments, labels over the image's own, secrets by id. */

@@ -178,6 +178,8 @@ void build_listed(struct build *build)
             r = err_nomem(&err);
         if (r == 0)
             r = build_plan(build, &err);
+        if (r == 0 && !build->settings)
+            r = settings_from_context(build, &err);
     }
     if (r < 0)
         build_fail(build, &err, 0);

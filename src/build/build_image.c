@@ -37,18 +37,19 @@ static int take_labels(struct build *build, const struct json_value *labels, str
     return r;
 }
 
-static int take_health(struct build *build, const struct json_value *health, struct build_image *ret)
+/* A value of the template as a text of the build's own. */
+static int take_json(struct build *build, const struct json_value *value, const char **ret)
 {
-    AUTO_BUF struct buf out = BUF_INIT(HEALTH_MAX);
+    AUTO_BUF struct buf out = BUF_INIT(EXTRAS_MAX);
     struct json json = JSON_INIT(&out);
 
-    if (!health)
+    if (!value)
         return 0;
-    json_value_put(&json, health);
+    json_value_put(&json, value);
     if (json_finish(&json) < 0)
         return -ENOMEM;
-    ret->health = build_copy(build, out.data, out.len);
-    return ret->health ? 0 : -ENOMEM;
+    *ret = build_copy(build, out.data, out.len);
+    return *ret ? 0 : -ENOMEM;
 }
 
 int image_from_template(struct build *build, const struct template_info *info, struct build_image *ret,
@@ -67,7 +68,7 @@ int image_from_template(struct build *build, const struct template_info *info, s
         take_list(build, from->shell, &ret->shell, &ret->has_shell) < 0 ||
         take_list(build, from->exposed_ports, &ret->exposed, NULL) < 0 ||
         take_list(build, from->volumes, &ret->volumes, NULL) < 0 || take_labels(build, from->labels, ret) < 0 ||
-        take_health(build, from->healthcheck, ret) < 0)
+        take_json(build, from->healthcheck, &ret->health) < 0 || take_json(build, info->settings, &ret->settings) < 0)
         return err_nomem(err);
     return 0;
 }
@@ -379,6 +380,8 @@ static int put_extras(const struct build *build, const struct build_image *image
     json_end(&json);
     if (image->health)
         json_key_raw(&json, "healthcheck", image->health, strlen(image->health));
+    if (image->settings)
+        json_key_raw(&json, "settings", image->settings, strlen(image->settings));
     json_end(&json);
     return json_finish(&json);
 }
@@ -431,6 +434,7 @@ static int put(struct build_stage *stage, const struct json_value *extras, objec
                   .platform = image->platform,
                   .labels = json_get(extras, "labels"),
                   .healthcheck = json_get(extras, "healthcheck")},
+        .settings = json_get(extras, "settings"),
         .made_at_ns = clock_real_ns(),
         .shared = build->shared};
     if (!info.image.env || !info.image.exposed_ports || !info.image.volumes)
@@ -447,7 +451,9 @@ int image_record(struct build_stage *stage, objects_done_fn *done, void *ctx, st
 
     if (stage->n_layers == 0)
         return err_set(err, BRIG_E_INVALID, 0, "the image has no files: a template needs at least one layer");
-    int r = put_extras(stage->build, &stage->image, &text) < 0 ? err_nomem(err)
+    int r = settings_apply(stage, err);
+    if (r == 0)
+        r = put_extras(stage->build, &stage->image, &text) < 0 ? err_nomem(err)
                                                                : json_read(text.data, text.len, 65536, &extras, err);
     if (r == 0)
         r = put(stage, json_root(extras), done, ctx, err);

@@ -7,6 +7,7 @@
  *     build_plan.c    from a Dockerfile to stages
  *     build_stage.c   one stage: its base, and step after step
  *     build_image.c   what the image says about itself: ENV, USER, CMD ... and the record of the template
+ *     build_settings.c  template.toml
  *     build_words.c   variables, lists and texts of steps
  *     build_key.c     the key of a step in the cache
  *     build_copy.c    COPY and ADD
@@ -51,7 +52,7 @@ struct build_image {
     struct build_list exposed, volumes;
     struct build_list label_keys, label_values;
     const char *user, *workdir, *stop_signal, *platform;
-    const char *health; /* JSON, or NULL */
+    const char *health, *settings; /* JSON, or NULL */
 };
 
 struct build_layer {
@@ -120,7 +121,8 @@ struct build {
     bool no_cache, replace, shared;
     int64_t created_ns, ended_ns;
 
-    const char *text; /* the Dockerfile */
+    struct build_settings *settings; /* of template.toml; or NULL */
+    const char *text;                /* the Dockerfile */
     size_t text_len;
     struct dockerfile *file;
     struct build_list globals; /* ARGs before the first FROM: "NAME=value" */
@@ -203,6 +205,14 @@ int image_from_template(struct build *build, const struct template_info *info, s
 int image_apply(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err) MUST_CHECK;
 /* Writes the record of the template. */
 int image_record(struct build_stage *stage, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+
+/* ---- build_settings.c ---------------------------------------- */
+/* Reads the text of template.toml and judges it as far as it can be without the base: BRIG_E_USAGE with the line. */
+int settings_read(struct build *build, const char *text, size_t len, struct brig_err *err) MUST_CHECK;
+/* The one beside the Dockerfile of the context, if there is one. */
+int settings_from_context(struct build *build, struct brig_err *err) MUST_CHECK;
+/* Puts them over what the image says, and over the settings of its base. */
+int settings_apply(struct build_stage *stage, struct brig_err *err) MUST_CHECK;
 
 /* ---- build_key.c ---------------------------------------- */
 struct build_key;

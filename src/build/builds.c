@@ -206,6 +206,8 @@ static int take_want(struct build *build, const struct build_want *want, struct 
         r = take_pairs(build, "secrets", want->secrets, BUILD_SECRET_MAX, &build->secret_ids, &build->secrets, err);
     if (r == 0)
         r = take_limits(build, want->limits, err);
+    if (r == 0 && want->settings)
+        r = settings_read(build, want->settings, want->settings_len, err);
     if (r == 0 && want->dockerfile) {
         build->text = build_copy(build, want->dockerfile, want->dockerfile_len);
         build->text_len = want->dockerfile_len;

@@ -92,6 +92,8 @@ int template_write(const struct template_info *info, struct buf *out, struct bri
     }
     const size_t before = out->len;
     template_image_put(&info->image, &json);
+    if (info->settings)
+        put_value(&json, "settings", info->settings);
     const size_t image = out->len - before;
     json_key_i64(&json, "made_at_ns", info->made_at_ns);
     json_key_i64(&json, "used_at_ns", info->used_at_ns);
@@ -297,6 +299,7 @@ int template_parse(const struct json_value *json, struct template_info *ret, str
     read_layers(&in, &info);
     if (in.r == 0)
         read_image(&in, &info.image);
+    info.settings = read_object(&in, json, "settings");
     info.made_at_ns = read_number(&in, json, "made_at_ns");
     info.used_at_ns = read_number(&in, json, "used_at_ns");
     if (in.r == 0 && (!shared || shared->type != JSON_BOOL))

@@ -6,7 +6,7 @@
  * every organisation sees it and may use it, and only its own may change it.
  *
  * The document has everything written out: {source, reference, digest, layers, diff_ids, sizes, bytes, image,
- * made_at_ns, used_at_ns, shared}. template_write() writes it and template_parse() reads it.
+ * settings, made_at_ns, used_at_ns, shared}. template_write() writes it and template_parse() reads it.
  */
 #ifndef BRIG_RECORDS_TEMPLATES_H
 #define BRIG_RECORDS_TEMPLATES_H
@@ -59,7 +59,9 @@ struct template_info {
     bool writable_root; /* the disk has changes to the root */
     struct template_image image;
     char content[TEMPLATE_LAYER_NAME]; /* template_content(); template_parse() makes it */
-    int64_t made_at_ns, used_at_ns;    /* used_at_ns 0: never */
+    /* What a create takes from template.toml: {limits, profile, services}, as far as they are there; or NULL. */
+    const struct json_value *settings;
+    int64_t made_at_ns, used_at_ns; /* used_at_ns 0: never */
     bool shared;
     void *memory; /* has the lists; their texts are in the JSON that was read */
 };

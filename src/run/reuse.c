@@ -188,7 +188,7 @@ static int make(struct reuse_wait *wait, struct brig_err *err)
     if (r == 0)
         r = json_read(text.data, text.len, JSON_READ_VALUES, &doc, err);
     if (r == 0)
-        r = sbox_spec_parse(json_root(doc), o->config, manager_templates(o->manager), &ours, &spec, err);
+        r = sbox_spec_parse_own(json_root(doc), o->config, manager_templates(o->manager), &ours, &spec, err);
     if (r < 0)
         return r;
     raise_limits(&run->limits, &spec.limits);

@@ -137,6 +137,9 @@ struct sbox_spec {
 struct json_value;
 int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct templates *templates,
                     const struct caller *caller, struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
+/* A sandbox of the service's own: it has the template's image, but none of its settings (template.toml). */
+int sbox_spec_parse_own(const struct json_value *json, const struct config *config, const struct templates *templates,
+                        const struct caller *caller, struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
 void sbox_spec_done(struct sbox_spec *spec);
 /* The layers of `[sandbox] require`: every sandbox needs them, whatever was asked for. */
 uint64_t sbox_required(const struct config *config);

@@ -232,7 +232,7 @@ static int prepare(struct own_run *run, const struct config *config, const struc
         return err_usage(err, "organisation: too long");
     int r = json_read(spec->sandbox, strlen(spec->sandbox), JSON_READ_VALUES, &doc, err);
     if (r == 0)
-        r = sbox_spec_parse(json_root(doc), config, manager_templates(run->manager), &run->caller, &run->spec, err);
+        r = sbox_spec_parse_own(json_root(doc), config, manager_templates(run->manager), &run->caller, &run->spec, err);
     if (r < 0)
         return r;
     run->spec.ephemeral = run->spec.service = true;

@@ -346,11 +346,12 @@ int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max
                struct sbox_pair **ret, size_t *ret_n, struct brig_err *err) MUST_CHECK;
 
 /* ---- sbox_spec.c -------------------------------------------------------------------------------------------- */
-/* stored: it comes from the store and was judged when it was asked for; its template may be gone by now. */
-int spec_parse(const struct json_value *json, const struct config *config, const struct templates *templates,
-               const struct caller *caller, bool stored, struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
-
+/* It comes from the store and was judged when it was asked for; its template may be gone by now. */
+int spec_parse_stored(const struct json_value *json, const struct config *config, const struct caller *caller,
+                      struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
 int spec_name_check(const char *name, struct brig_err *err) MUST_CHECK; /* May a sandbox have this name? */
+int spec_bind(struct spec_memory *memory, const struct json_value *v, struct brig_bind *ret,
+              struct brig_err *err) MUST_CHECK; /* Reads one of `binds` (spec_binds.c). */
 
 /* ---- spec_template.c ----------------------------------------------------------------------------------- */
 struct template_place {
@@ -366,7 +367,6 @@ int spec_template(const char *name, const struct config *config, const struct te
 int spec_template_use(struct sbox_spec *spec, const struct config *config, const struct templates *templates,
                       const struct caller *caller, bool workdir_given, bool user_given,
                       struct brig_err *err) MUST_CHECK;
-
 /* Its template has a disk: the store is a copy of that, and has its size. */
 int spec_template_disk(struct sbox_spec *spec, bool disk_given, bool writable_root_given,
                        struct brig_err *err) MUST_CHECK;

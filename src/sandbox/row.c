@@ -91,7 +91,7 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
 
     if (!spec)
         return err_set(err, BRIG_E_HOST, 0, "its row has no spec");
-    int r = spec_parse(spec, manager->config, NULL, &admin, true, &sbox->spec, err);
+    int r = spec_parse_stored(spec, manager->config, &admin, &sbox->spec, err);
     if (r == 0 && image)
         r = template_copy_read(image, &sbox->spec.image, err);
     if (r < 0)

@@ -16,8 +16,8 @@ struct spec_in {
     struct spec_memory memory;
     struct sbox_spec *spec;
     bool stored; /* it was taken once: bounds that are younger do not end it */
-    bool workdir_given, user_given, disk_given, writable_root_given;
-    const struct json_value *services; /* NULL: none are given */
+    bool workdir_given, user_given, profile_given, writable_root_given;
+    const struct json_value *limits, *services; /* NULL: none are given */
 };
 
 typedef int member_fn(struct spec_in *in, const struct json_value *v, struct brig_err *err);
@@ -83,8 +83,7 @@ static int read_limits(struct spec_in *in, const struct json_value *v, struct br
 {
     int r = in->stored ? spec_limits(v, &in->spec->limits, err) : spec_limits_asked(v, &in->spec->limits, err);
 
-    in->disk_given = json_get(v, "disk") != NULL;
-
+    in->limits = v;
     return r < 0 ? r
                  : spec_connections((int64_t)in->spec->limits.connections, "limits.connections",
                                     caller_standing(in->caller), in->config, err);
@@ -153,6 +152,7 @@ static int read_profile(struct spec_in *in, const struct json_value *v, struct b
     int r = spec_word(v, "profile", words, err);
     if (r < 0)
         return r;
+    in->profile_given = true;
     in->spec->profile = (enum brig_profile)r;
     return 0;
 }
@@ -196,41 +196,6 @@ static int read_secrets(struct spec_in *in, const struct json_value *v, struct b
     return r;
 }
 
-static int read_bind(struct spec_in *in, const struct json_value *v, struct brig_bind *ret, struct brig_err *err)
-{
-    const char *source = NULL, *target = NULL;
-    int r = 0;
-
-    *ret = (struct brig_bind){.read_only = false};
-    if (v->type != JSON_OBJECT)
-        return err_usage(err, "binds: each must be an object with source, target, and read_only or overlay");
-    for (const struct json_value *m = v->first; r == 0 && m; m = m->next) {
-        if (str_eq(m->key, "source"))
-            r = spec_string(m, "binds.source", 4095, false, &source, err);
-        else if (str_eq(m->key, "target"))
-            r = spec_string(m, "binds.target", 1023, false, &target, err);
-        else if (str_eq(m->key, "read_only"))
-            r = spec_bool(m, "binds.read_only", &ret->read_only, err);
-        else if (str_eq(m->key, "overlay"))
-            r = spec_bool(m, "binds.overlay", &ret->overlay, err);
-        else
-            r = err_usage(err, "binds.%.64s: there is no such member", m->key);
-    }
-    if (r == 0 && (!source || source[0] != '/'))
-        r = err_usage(err, "binds.source %.64s: must be absolute", source ? source : "(none)");
-    if (r == 0 && !target)
-        r = err_usage(err, "binds.target: must be given");
-    if (r == 0 && ret->read_only && ret->overlay)
-        r = err_usage(err, "binds: %.64s is read_only or an overlay, not both", source);
-    if (r == 0)
-        r = check_mount_target("binds.target", target, err);
-    if (r < 0)
-        return r;
-    ret->source = spec_copy(&in->memory, source, strlen(source));
-    ret->target = spec_copy(&in->memory, target, strlen(target));
-    return 0;
-}
-
 static int read_binds(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
     if (v->type != JSON_ARRAY)
@@ -242,7 +207,7 @@ static int read_binds(struct spec_in *in, const struct json_value *v, struct bri
     struct brig_bind *binds = spec_take(&in->memory, v->count * sizeof *binds, _Alignof(struct brig_bind));
     size_t n = 0;
     for (const struct json_value *item = v->first; item; item = item->next) {
-        int r = read_bind(in, item, &binds[n++], err);
+        int r = spec_bind(&in->memory, item, &binds[n++], err);
         if (r < 0)
             return r;
     }
@@ -405,6 +370,34 @@ static char *join_names(const struct service_defs *defs)
     return mem_strdup(text.data);
 }
 
+/* The limits of the template below those that were asked for. The caller must be allowed what comes out of it. */
+static int take_limits(struct spec_in *in, const struct json_value *of_template, struct brig_err *err)
+{
+    struct brig_limits limits = in->config->limits;
+    int r = spec_limits_asked(of_template, &limits, err);
+
+    if (r == 0 && in->limits)
+        r = spec_limits_asked(in->limits, &limits, err);
+    in->spec->limits = limits;
+    return r < 0 ? r
+                 : spec_connections((int64_t)limits.connections, "limits.connections", caller_standing(in->caller),
+                                    in->config, err);
+}
+
+/* Settings of the template (template.toml) where the request says nothing. They are judged as if it had said them. */
+static int take_settings(struct spec_in *in, const struct json_value *settings, struct brig_err *err)
+{
+    const struct json_value *limits = json_get(settings, "limits"), *profile = json_get(settings, "profile");
+    struct brig_err why = {0};
+    int r = limits ? take_limits(in, limits, &why) : 0;
+
+    if (r == 0 && profile && !in->profile_given)
+        r = read_profile(in, profile, &why);
+    return r < 0 ? err_set(err, (enum brig_code)why.code, why.errnum, "template %s: %.180s", in->spec->template_name,
+                           why.message)
+                 : 0;
+}
+
 /* Those of the request over those of the template, judged together. */
 static int take_services(struct spec_in *in, const struct json_value *of_template, struct brig_err *err)
 {
@@ -491,11 +484,15 @@ static int fill_defaults(struct sbox_spec *spec, const struct config *config, st
     return 0;
 }
 
-int spec_parse(const struct json_value *json, const struct config *config, const struct templates *templates,
-               const struct caller *caller, bool stored, struct sbox_spec *ret, struct brig_err *err)
+enum spec_from { SPEC_ASKED, SPEC_OWN /* a sandbox of the service's own */, SPEC_STORED };
+
+static int parse(const struct json_value *json, const struct config *config, const struct templates *templates,
+                 const struct caller *caller, enum spec_from from, struct sbox_spec *ret, struct brig_err *err)
 {
+    const bool stored = from == SPEC_STORED;
     struct sbox_spec spec = {0};
     struct spec_in in = {.config = config, .caller = caller, .spec = &spec, .stored = stored};
+    const struct json_value *settings = NULL;
 
     if (json->type != JSON_OBJECT)
         return err_usage(err, "the request must be a JSON object");
@@ -513,10 +510,14 @@ int spec_parse(const struct json_value *json, const struct config *config, const
         r = spec_secrets_check(&spec, err);
     if (r == 0 && !stored) /* one that runs already needs its template no more */
         r = spec_template_use(&spec, config, templates, caller, in.workdir_given, in.user_given, err);
-    if (r == 0 && !stored && spec.image && spec.image->info.disk[0])
-        r = spec_template_disk(&spec, in.disk_given, in.writable_root_given, err);
+    if (r == 0 && from == SPEC_ASKED && spec.image)
+        settings = spec.image->info.settings;
     if (r == 0)
-        r = take_services(&in, NULL, err);
+        r = take_settings(&in, settings, err);
+    if (r == 0 && !stored && spec.image && spec.image->info.disk[0])
+        r = spec_template_disk(&spec, json_get(in.limits, "disk"), in.writable_root_given, err);
+    if (r == 0)
+        r = take_services(&in, json_get(settings, "services"), err);
     if (r < 0) {
         mem_free(in.memory.base);
         mem_free(spec.network);
@@ -530,10 +531,16 @@ int spec_parse(const struct json_value *json, const struct config *config, const
     return 0;
 }
 
-int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct templates *templates,
-                    const struct caller *caller, struct sbox_spec *ret, struct brig_err *err)
+int spec_parse_stored(const struct json_value *json, const struct config *config, const struct caller *caller,
+                      struct sbox_spec *ret, struct brig_err *err)
 {
-    int r = spec_parse(json, config, templates, caller, false, ret, err);
+    return parse(json, config, NULL, caller, SPEC_STORED, ret, err);
+}
+
+static int parse_new(const struct json_value *json, const struct config *config, const struct templates *templates,
+                     const struct caller *caller, enum spec_from from, struct sbox_spec *ret, struct brig_err *err)
+{
+    int r = parse(json, config, templates, caller, from, ret, err);
 
     /* A limit that nothing enforces is refused, not ignored. */
     if (r == 0 && ret->limits.cpu_time) {
@@ -544,28 +551,16 @@ int sbox_spec_parse(const struct json_value *json, const struct config *config, 
     return r;
 }
 
-/* By name only; that no link leads out of the directory is the spawner's to see. */
-static bool is_below(const char *path, const char *roots)
+int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct templates *templates,
+                    const struct caller *caller, struct sbox_spec *ret, struct brig_err *err)
 {
-    for (size_t len; *roots; roots += len + (roots[len] == ':')) {
-        len = strcspn(roots, ":");
-        size_t use = len > 1 && roots[len - 1] == '/' ? len - 1 : len;
-        if (use > 0 && strncmp(path, roots, use) == 0 && (path[use] == '/' || path[use] == '\0'))
-            return true;
-    }
-    return false;
+    return parse_new(json, config, templates, caller, SPEC_ASKED, ret, err);
 }
 
-int sbox_spec_check_binds(const struct sbox_spec *spec, struct brig_err *err)
+int sbox_spec_parse_own(const struct json_value *json, const struct config *config, const struct templates *templates,
+                        const struct caller *caller, struct sbox_spec *ret, struct brig_err *err)
 {
-    const char *roots = getenv("BRIG_BIND_ROOTS");
-
-    for (size_t i = 0; i < spec->n_binds; i++)
-        if (!roots || !is_below(spec->binds[i].source, roots))
-            return err_set(err, BRIG_E_REFUSED, 0,
-                           "bind source %s: not in a directory that this service may share (bind_roots)",
-                           spec->binds[i].source);
-    return 0;
+    return parse_new(json, config, templates, caller, SPEC_OWN, ret, err);
 }
 
 void sbox_spec_done(struct sbox_spec *spec)

@@ -57,7 +57,7 @@ static void check_sandbox(const struct sbox_spec *spec)
     json_end(&json);
     FUZZ_CHECK(json_finish(&json) == 0);
     FUZZ_CHECK(json_read(buf.data, buf.len, JSON_READ_VALUES, &doc, NULL) == 0);
-    if (spec_parse(json_root(doc), &config, NULL, &admin, true, &again, &err) < 0) {
+    if (spec_parse_stored(json_root(doc), &config, &admin, &again, &err) < 0) {
         fprintf(stderr, "%s\n%s\n", err.message, buf.data);
         abort();
     }

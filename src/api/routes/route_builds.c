@@ -96,18 +96,19 @@ static bool read_want(struct request *rq, struct build_want *want)
     bool context = true;
 
     if (!api_only_members(rq, "name dockerfile path target build_args labels secrets limits network context no_cache "
-                              "replace shared") ||
-        !text_member(rq, "name", &want->name) || !text_member(rq, "dockerfile", &want->dockerfile) ||
-        !text_member(rq, "path", &want->path) || !text_member(rq, "target", &want->target) ||
-        !text_member(rq, "network", &want->network) || !bool_member(rq, "context", &context) ||
-        !bool_member(rq, "no_cache", &want->no_cache) || !bool_member(rq, "replace", &want->replace) ||
-        !bool_member(rq, "shared", &want->shared))
+                              "replace shared template_toml") ||
+        !text_member(rq, "template_toml", &want->settings) || !text_member(rq, "name", &want->name) ||
+        !text_member(rq, "dockerfile", &want->dockerfile) || !text_member(rq, "path", &want->path) ||
+        !text_member(rq, "target", &want->target) || !text_member(rq, "network", &want->network) ||
+        !bool_member(rq, "context", &context) || !bool_member(rq, "no_cache", &want->no_cache) ||
+        !bool_member(rq, "replace", &want->replace) || !bool_member(rq, "shared", &want->shared))
         return false;
     if (!want->name) {
         request_refuse(rq, BRIG_E_USAGE, "name: the template needs one");
         return false;
     }
     want->dockerfile_len = want->dockerfile ? strlen(want->dockerfile) : 0;
+    want->settings_len = want->settings ? strlen(want->settings) : 0;
     want->no_context = !context;
     want->args = json_get(rq->json, "build_args");
     want->labels = json_get(rq->json, "labels");

@@ -78,12 +78,11 @@ void route_sandbox_create(struct request *rq)
         return request_refuse(rq, BRIG_E_USAGE, "Idempotency-Key: must have 1 to 255 bytes");
     if (crypto_sha256(rq->body, rq->body_len, fingerprint) < 0)
         return request_refuse(rq, BRIG_E_HOST, "hash of the request");
-    /* Its services are programs of the caller's own, as those of a run are. */
-    if (json_get_items(rq->json, "services") && auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, &err) < 0)
-        return request_fail(rq, &err);
     if (sbox_spec_parse(rq->json, config_get(rq->api->config), rq->api->templates, &rq->caller, &spec, &err) < 0)
         return request_fail(rq, &err);
-    if (sbox_spec_check_binds(&spec, &err) < 0) {
+    /* Its services, also those of the template, are programs of the caller's own, as those of a run are. */
+    if ((spec.services && auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, &err) < 0) ||
+        sbox_spec_check_binds(&spec, &err) < 0) {
         sbox_spec_done(&spec);
         request_fail(rq, &err);
         return;

@@ -74,6 +74,10 @@ void template_answer_put(const struct request *rq, struct json *json, const stru
         json_end(json);
     }
     template_image_put(&info->image, json);
+    if (info->settings) {
+        json_key(json, "settings");
+        json_value_put(json, info->settings);
+    }
     api_put_time(json, "created_at", info->made_at_ns);
     api_put_time(json, "used_at", info->used_at_ns);
     if (clock_real_ns() - info->made_at_ns > TEMPLATE_OLD_NS)

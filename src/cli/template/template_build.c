@@ -85,7 +85,8 @@ static bool put_secret(struct json *json, const char *word)
     return true;
 }
 
-static bool put_body(struct buf *body, const struct build_options *options, const struct buf *dockerfile)
+static bool put_body(struct buf *body, const struct build_options *options, const struct buf *dockerfile,
+                     const struct buf *settings)
 {
     struct json json = JSON_INIT(body);
     struct brig_err err = {0};
@@ -95,6 +96,10 @@ static bool put_body(struct buf *body, const struct build_options *options, cons
     json_key_string(&json, "name", options->name);
     json_key(&json, "dockerfile");
     json_string_n(&json, dockerfile->len ? dockerfile->data : "", dockerfile->len);
+    if (settings->len > 0) {
+        json_key(&json, "template_toml");
+        json_string_n(&json, settings->data, settings->len);
+    }
     service_put_text(&json, "target", options->target);
     service_put_text(&json, "network", options->network);
     r = service_put_pairs(&json, "build_args", options->args.items, options->args.n, &err);
@@ -352,10 +357,24 @@ static bool read_dockerfile(const struct build_options *options, const char *dir
     return service_read_file(str_eq(dir, "-") ? "-" : options->file ? options->file : path, out);
 }
 
+/* template.toml beside the Dockerfile, if there is one. */
+static bool read_settings(const struct build_options *options, const char *dir, struct buf *out)
+{
+    const char *slash = options->file ? strrchr(options->file, '/') : NULL;
+    char path[4096];
+    int r = slash ? str_format(path, sizeof path, "%.*s/template.toml", (int)(slash - options->file), options->file)
+                  : str_format(path, sizeof path, "%s/template.toml", options->file ? "." : dir);
+
+    if (str_eq(dir, "-") || r < 0 || (access(path, F_OK) < 0 && errno == ENOENT))
+        return true;
+    return service_read_file(path, out);
+}
+
 static int build_main(const struct build_options *options, const char *dir)
 {
     static const char *const words[] = {"auto", "plain", "quiet"};
     AUTO_BUF struct buf dockerfile = BUF_INIT(DOCKERFILE_BYTES), body = BUF_INIT(BODY_BYTES);
+    AUTO_BUF struct buf settings = BUF_INIT(DOCKERFILE_BYTES);
     AUTO_CLIENT struct client *client = NULL;
     size_t how = 0;
 
@@ -365,7 +384,8 @@ static int build_main(const struct build_options *options, const char *dir)
         return cli_error("--progress %s: must be auto, plain or quiet", options->progress);
     if (!options->name)
         return cli_error("-t NAME: the template needs a name");
-    if (!read_dockerfile(options, dir, &dockerfile) || !put_body(&body, options, &dockerfile) || !service_open(&client))
+    if (!read_dockerfile(options, dir, &dockerfile) || !read_settings(options, dir, &settings) ||
+        !put_body(&body, options, &dockerfile, &settings) || !service_open(&client))
         return CLI_FAILED;
     signal(SIGPIPE, SIG_IGN);
     int status = build(client, options, &body, str_eq(dir, "-") ? NULL : dir,

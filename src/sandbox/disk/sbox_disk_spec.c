@@ -82,7 +82,7 @@ struct caller caller_weaker(const struct caller *caller, enum standing as)
 int kept_spec(const struct manager *manager, const struct json_value *spec, const struct json_value *image,
               const struct caller *as, uint64_t size, uint64_t inodes, struct sbox_spec *ret, struct brig_err *err)
 {
-    int r = spec_parse(spec, manager->config, NULL, as, true, ret, err);
+    int r = spec_parse_stored(spec, manager->config, as, ret, err);
 
     if (r < 0)
         return r;

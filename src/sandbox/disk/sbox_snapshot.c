@@ -136,7 +136,7 @@ static int snapshot_check_use(struct manager *manager, const struct object *obje
     static const struct caller all = {.role = STORE_ROLE_ADMIN, .socket = true};
     const struct snapshot *snapshot = snapshot_of(object);
     struct sbox_spec spec;
-    int r = spec_parse(snapshot->spec, manager->config, NULL, &all, true, &spec, err);
+    int r = spec_parse_stored(snapshot->spec, manager->config, &all, &spec, err);
 
     if (r < 0)
         return r;
