@@ -7,6 +7,7 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -124,6 +125,18 @@ void fd_close_all(int *fds, size_t n_fds)
 {
     for (size_t i = 0; i < n_fds; i++)
         base_close_fd(&fds[i]);
+}
+
+void fd_keep_only(const int *keep, size_t n_keep)
+{
+    for (int at = 0, next; at != INT_MAX; at = next == INT_MAX ? INT_MAX : next + 1) {
+        next = INT_MAX;
+        for (size_t i = 0; i < n_keep; i++)
+            if (keep[i] >= at && keep[i] < next)
+                next = keep[i];
+        if (next > at)
+            close_range((unsigned)at, next == INT_MAX ? ~0u : (unsigned)next - 1, 0);
+    }
 }
 
 /* Control data, aligned as CMSG_FIRSTHDR wants it. */

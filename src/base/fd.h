@@ -61,5 +61,7 @@ ssize_t fd_recv_message(int sock, void *data, size_t size, int *fds, size_t max_
 
 /* Closes every descriptor that is not -1, and sets it to -1. */
 void fd_close_all(int *fds, size_t n_fds);
+/* For a child that lives on its own: closes everything except these. Negative numbers are ignored. */
+void fd_keep_only(const int *keep, size_t n_keep);
 
 #endif

@@ -268,7 +268,7 @@ int disk_make(const struct host *host, const struct disk_store *store, const cha
 }
 
 int disk_copy(const struct disk_store *store, const char *name, const char *from, bool lasting,
-              const struct disk_teller *teller, struct disk_facts *ret, struct brig_err *err)
+              const struct disk_teller *teller, struct disk_made *ret, struct brig_err *err)
 {
     char temporary[DISK_NAME + 8];
     struct disk_facts facts;
@@ -282,8 +282,10 @@ int disk_copy(const struct disk_store *store, const char *name, const char *from
     AUTO_FD int fd = make_temporary(store, name, temporary, err);
     if (fd < 0)
         return fd;
+    ret->shared = disk_own(source, facts.bytes);
     r = share_or_copy(store, source, fd, facts.bytes, teller);
-    r = r < 0 ? failed(r, name, err) : finish(store, fd, temporary, name, facts.size, facts.inodes, lasting, ret, err);
+    r = r < 0 ? failed(r, name, err)
+              : finish(store, fd, temporary, name, facts.size, facts.inodes, lasting, &ret->facts, err);
     if (r < 0)
         (void)!unlinkat(store->fd, temporary, 0);
     return r;
@@ -394,7 +396,7 @@ static int mark_clean(int fd)
 }
 
 static int copy_frozen(const struct disk_store *store, const struct disk_snap *snap, int root, int source, int to,
-                       const struct disk_teller *teller)
+                       const struct disk_teller *teller, uint64_t *ret_shared)
 {
     uint64_t length = 0;
     struct stat st;
@@ -406,11 +408,14 @@ static int copy_frozen(const struct disk_store *store, const struct disk_snap *s
         r = copy_device(snap->device, to, &length, teller);
         return r < 0 ? r : mark_clean(to);
     }
-    return fstat(source, &st) < 0 ? -errno : share_or_copy(store, source, to, (uint64_t)st.st_size, teller);
+    if (fstat(source, &st) < 0)
+        return -errno;
+    *ret_shared = disk_own(source, (uint64_t)st.st_size);
+    return share_or_copy(store, source, to, (uint64_t)st.st_size, teller);
 }
 
 int disk_snap(const struct disk_store *store, const struct disk_snap *snap, const struct disk_teller *teller,
-              struct disk_facts *ret, struct brig_err *err)
+              struct disk_made *ret, struct brig_err *err)
 {
     char temporary[DISK_NAME + 8];
     struct disk_facts facts = {.size = snap->size, .inodes = snap->inodes};
@@ -424,15 +429,15 @@ int disk_snap(const struct disk_store *store, const struct disk_snap *snap, cons
     if (fd < 0)
         return fd;
     int copied = write_back(root, source, false);
-    int r = snap->cg && copied == 0 ? freeze(snap->cg, err) : 0;
+    int r = copied == 0 ? freeze(snap->cg, err) : 0;
     if (r == 0 && copied == 0)
-        copied = copy_frozen(store, snap, root, source, fd, teller);
-    if (snap->cg)
+        copied = copy_frozen(store, snap, root, source, fd, teller, &ret->shared);
+    if (!snap->stays_frozen)
         (void)!cg_freeze(snap->cg, false); /* also if it was frozen by half */
     if (r == 0 && copied < 0)
         r = failed(copied, snap->name, err);
     if (r == 0)
-        r = finish(store, fd, temporary, snap->name, facts.size, facts.inodes, true, ret, err);
+        r = finish(store, fd, temporary, snap->name, facts.size, facts.inodes, true, &ret->facts, err);
     if (r < 0)
         (void)!unlinkat(store->fd, temporary, 0);
     return r;

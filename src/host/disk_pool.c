@@ -177,14 +177,27 @@ int disks_grow(const struct disk_store *store, uint64_t bytes, struct brig_err *
     return 0;
 }
 
-void pool_remove(struct disk_store *store)
+/* The list may not have a disk that could not be read, and this is the end of all of them. */
+bool pool_is_empty(const struct disk_store *store)
+{
+    return store->kind == DISKS_POOL && !disks_are_in(store->fd);
+}
+
+void pool_let_go(struct disk_store *store)
 {
     int *fds[] = {&store->fd, &store->mount_fd, &store->loop_fd, &store->pool_fd};
 
-    /* the list may not have a disk that could not be read, and this is the end of all of them */
-    if (store->kind != DISKS_POOL || disks_are_in(store->fd) || unlinkat(store->dir_fd, POOL, 0) < 0)
-        return;
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
         base_close_fd(fds[i]);
     store->kind = DISKS_CLOSED;
+}
+
+int pool_remove(struct disk_store *store, struct brig_err *err)
+{
+    if (!pool_is_empty(store))
+        return err_set(err, BRIG_E_CONFLICT, 0, "pool of disks: it is not empty");
+    if (SYS(unlinkat(store->dir_fd, POOL, 0)) < 0)
+        return err_host(err, POOL);
+    pool_let_go(store);
+    return 0;
 }

@@ -156,15 +156,21 @@ int disks_begin(const struct host *host, struct disk_store *store, struct brig_e
 
 /* ---- room --------------------------------------------------------------------------------------------- */
 
+uint64_t disk_used(const struct disk_store *store, const char *name)
+{
+    struct stat st;
+
+    return fstatat(store->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
 static uint64_t blocks_used(const struct disk_store *store)
 {
     AUTO_DIR DIR *dir = dir_open(store->fd, ".");
     uint64_t sum = 0;
-    struct stat st;
 
     for (const struct dirent *entry; dir && (entry = dir_next(dir));)
-        if (disk_name_any(entry->d_name) && fstatat(store->fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-            sum += (uint64_t)st.st_blocks * 512;
+        if (disk_name_any(entry->d_name))
+            sum += disk_used(store, entry->d_name);
     return sum;
 }
 
@@ -213,8 +219,8 @@ int disk_write_facts(int fd, uint64_t size, uint64_t inodes)
     return SYS(fsetxattr(fd, FACTS_XATTR, text, (size_t)len, 0)) < 0 ? -errno : 0;
 }
 
-/* The bytes that it shares with no other; FIEMAP needs no write access and changes nothing. */
-static uint64_t own_bytes(int fd, uint64_t length)
+/* FIEMAP needs no write access and changes nothing. */
+uint64_t disk_own(int fd, uint64_t length)
 {
     const size_t size = sizeof(struct fiemap) + EXTENTS * sizeof(struct fiemap_extent);
     struct fiemap *map = mem_zalloc(size);
@@ -253,7 +259,7 @@ int disk_read_facts(int fd, const char *name, struct disk_facts *ret, struct bri
                                .inodes = values[1],
                                .bytes = (uint64_t)st.st_size,
                                .used = (uint64_t)st.st_blocks * 512,
-                               .own = own_bytes(fd, (uint64_t)st.st_size)};
+                               .own = disk_own(fd, (uint64_t)st.st_size)};
     return str_copy(ret->name, sizeof ret->name, name) < 0 ? err_usage(err, "disk %s: not the name of one", name) : 0;
 }
 
@@ -267,10 +273,12 @@ int disk_open(const struct disk_store *store, const char *name, bool read_only, 
                            : err_host(err, "disk %s", name);
 }
 
-int disks_measure(const struct disk_store *store, struct buf *out, struct brig_err *err)
+/* They are written to meanwhile, so what is used counts as it was before or as it is after, whichever is more. */
+int disks_measure(const struct disk_store *store, struct buf *out, uint64_t *ret_used, struct brig_err *err)
 {
     AUTO_DIR DIR *dir = dir_open(store->fd, ".");
-    int r = dir ? 0 : err_host(err, "directory of disks");
+    struct disk_room before = {0}, after = {0};
+    int r = dir ? disks_room(store, &before, err) : err_host(err, "directory of disks");
 
     for (const struct dirent *entry; r == 0 && (entry = dir_next(dir));) {
         struct disk_facts facts;
@@ -282,5 +290,8 @@ int disks_measure(const struct disk_store *store, struct buf *out, struct brig_e
         if (buf_append(out, &facts, sizeof facts) < 0)
             r = err_set(err, BRIG_E_TOO_LARGE, ENOMEM, "disks: too many to list");
     }
+    if (r == 0)
+        r = disks_room(store, &after, err);
+    *ret_used = before.used > after.used ? before.used : after.used;
     return r;
 }

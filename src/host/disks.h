@@ -55,6 +55,12 @@ struct disk_facts {
     uint64_t used, own;    /* its blocks, and those that it does not share */
 };
 
+/* A copy, and the blocks that were its source's own until then. */
+struct disk_made {
+    struct disk_facts facts;
+    uint64_t shared;
+};
+
 struct host;
 struct cg;
 
@@ -81,6 +87,7 @@ int disks_room(const struct disk_store *store, struct disk_room *ret, struct bri
 /* Opens a disk that is there. Returns a descriptor, or a negative errno with err. */
 int disk_open(const struct disk_store *store, const char *name, bool read_only, struct brig_err *err) MUST_CHECK;
 int disk_read_facts(int fd, const char *name, struct disk_facts *ret, struct brig_err *err) MUST_CHECK;
+uint64_t disk_used(const struct disk_store *store, const char *name); /* Its blocks in bytes; 0 if it is not there. */
 
 /* ---- in processes of their own ---------------------------------------------------------------------- */
 
@@ -95,8 +102,8 @@ struct disk_teller {
  * why and the descriptors of a pool in store.
  */
 int disks_begin(const struct host *host, struct disk_store *store, struct brig_err *err) MUST_CHECK;
-/* Appends struct disk_facts of all disks. */
-int disks_measure(const struct disk_store *store, struct buf *out, struct brig_err *err) MUST_CHECK;
+/* Appends struct disk_facts of all disks. *ret_used is what they have together, with all that belongs to them. */
+int disks_measure(const struct disk_store *store, struct buf *out, uint64_t *ret_used, struct brig_err *err) MUST_CHECK;
 /* Makes the pool at least so large, as far as the host's disk can back it. */
 int disks_grow(const struct disk_store *store, uint64_t bytes, struct brig_err *err) MUST_CHECK;
 /* Makes an empty disk. With `lasting` it is on the disk when this returns. */
@@ -104,7 +111,7 @@ int disk_make(const struct host *host, const struct disk_store *store, const cha
               bool lasting, struct disk_facts *ret, struct brig_err *err) MUST_CHECK;
 /* Copies one that nobody writes to; it waits for a mount of it that is on its way out. */
 int disk_copy(const struct disk_store *store, const char *name, const char *from, bool lasting,
-              const struct disk_teller *teller, struct disk_facts *ret, struct brig_err *err) MUST_CHECK;
+              const struct disk_teller *teller, struct disk_made *ret, struct brig_err *err) MUST_CHECK;
 /* Removes what is left of a disk that could not be made, also if its maker has died. */
 void disk_remove_half(const struct disk_store *store, const char *name, pid_t maker);
 int disk_remove(const struct disk_store *store, const char *name, struct brig_err *err) MUST_CHECK;
@@ -118,19 +125,22 @@ struct disk_snap {
     const char *from;      /* The disk that the store is, or NULL. */
     const char *device;    /* Else the block device of it. */
     int mount_fd;          /* The mounted store. */
-    const struct cg *cg;   /* It is frozen for the copy; NULL if it stands still already. */
+    const struct cg *cg;   /* It is frozen for the copy */
+    bool stays_frozen;     /* and not thawed after it. */
     uint64_t size, inodes; /* of a device */
 };
 int disk_snap(const struct disk_store *store, const struct disk_snap *snap, const struct disk_teller *teller,
-              struct disk_facts *ret, struct brig_err *err) MUST_CHECK;
+              struct disk_made *ret, struct brig_err *err) MUST_CHECK;
 
 /* disk_pool.c */
 int pool_open(const struct host *host, struct disk_store *store, struct brig_err *err) MUST_CHECK;
 bool pool_exists(const struct disk_store *store);
 /* Waits until nobody has the file open for writing (for_writing: nobody has it open at all). */
 int disk_wait_free(int fd, bool for_writing, struct brig_err *err) MUST_CHECK;
-/* Removes the pool, in which nothing lives, so that the host has its space again. */
-void pool_remove(struct disk_store *store);
+/* Removes an empty pool, so that the host has its space again. Nobody else may have it open any more. */
+bool pool_is_empty(const struct disk_store *store);
+int pool_remove(struct disk_store *store, struct brig_err *err) MUST_CHECK;
+void pool_let_go(struct disk_store *store); /* It can be opened again. */
 uint64_t pool_most(const struct disk_store *store, uint64_t now);
 
 #endif

@@ -73,6 +73,11 @@ static inline int sys_landlock_restrict_self(int ruleset)
     return (int)syscall(SYS_landlock_restrict_self, ruleset, 0);
 }
 
+static inline int sys_pidfd_open(pid_t pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
 static inline int sys_pidfd_send_signal(int pidfd, int signum)
 {
     return (int)syscall(SYS_pidfd_send_signal, pidfd, signum, NULL, 0);

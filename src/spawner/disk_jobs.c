@@ -8,12 +8,19 @@
  *
  *     blocks in use + what each writable disk may still write + what is asked for  <=  what there is
  *
- * A writable disk may still write its whole length except for the blocks that it has and shares with nobody. That
- * number was true at the last measurement. Since then it can only have grown (together with the blocks in use), unless
- * the disk was copied, which sets it to 0. So an old number may refuse too early, never too late, and before a job is
- * refused all disks are measured again, and a pool grows. A disk that is being made counts in full, and one whose
- * sandbox has ended counts until its file is gone. So the place of disks never runs full under a disk, where writes
- * would be lost that the programs in it believe to be done.
+ * What a disk may still write is its whole length, except for the blocks that it has and shares with nobody. So
+ * that is the same as
+ *
+ *     the base + the length of each writable disk + what is asked for  <=  what there is
+ *
+ * where the base is all that no writable disk has for itself: snapshots, shared blocks, and the tables of the pool. A
+ * measurement finds it. Since then it can only have become less (shared blocks are written anew), except for jobs:
+ * a copy makes its source's own blocks part of it. So an old base may refuse too early, never too late, and before a
+ * job is refused all disks are measured again, and a pool grows. The base is not worked out from the blocks in use and
+ * an old measurement of who owns them: a disk may give blocks back (zeros become holes), and could fill them again
+ * after somebody else was promised the room. But if that gives a larger base, it counts. A disk that is being made
+ * counts in full, and one whose sandbox has ended counts until its file is gone. So the place of disks never runs full
+ * under a disk, where writes would be lost that the programs in it believe to be done.
  *
  * A sandbox stands still while its store is copied. The process that copies thaws it; if that process dies or hangs,
  * the spawner does.
@@ -23,6 +30,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
@@ -77,7 +85,7 @@ static void job_take(struct disk_job *job)
 
 static bool is_upkeep(const struct disk_job *job)
 {
-    return job->task == TASK_BEGIN || job->task == TASK_MEASURE || job->task == TASK_GROW;
+    return job->task == TASK_BEGIN || job->task == TASK_MEASURE || job->task == TASK_GROW || job->task == TASK_CLOSE;
 }
 
 /* The name of the disk that it makes, or "". */
@@ -156,14 +164,6 @@ static void upkeep_done(struct disk_job *job, const struct brig_err *err)
     }
 }
 
-static void on_empty(struct loop_timer *timer)
-{
-    struct spawner *spawner = timer->ctx;
-
-    if (!spawner->disks.entries && !spawner->disks.jobs)
-        pool_remove(&spawner->host.disks);
-}
-
 /* The last mount of it does not end, and until then its space is taken. Nobody else would ask for this again. */
 static void remove_again(const struct disk_job *job)
 {
@@ -175,17 +175,89 @@ static void remove_again(const struct disk_job *job)
     again->judged = true;
 }
 
-/* It has ended, well or not. */
-static void job_done(struct disk_job *job, const struct disk_facts *facts, const struct brig_err *err)
+/* What the base has grown by is known now. If a measurement began meanwhile, what was added before is not in it. */
+static void account(struct disk_job *job, const struct disk_made *made)
 {
     struct spawner *spawner = job->spawner;
+    const struct disk_facts *facts = &made->facts;
+
+    if (disk_job_shares(job)[0] && spawner->host.disks.kind != DISKS_COPIES)
+        disks_base_add(spawner, !disk_is_writable(disk_job_shares(job))   ? 0
+                                : job->stamp > spawner->disks.measured_at ? made->shared - job->shares
+                                                                          : made->shared);
+    else
+        disks_base_add(spawner, facts->used - (disk_is_writable(facts->name) ? facts->own : 0));
+}
+
+/* A process that says nothing more, but may take long to end: the last mount of a store may end with it. */
+struct ending {
+    struct ending *next;
+    struct spawner *spawner;
+    pid_t pid;
+    int pidfd;
+    struct loop_source on_end;
+};
+
+static void ending_done(struct ending *ending)
+{
+    struct ending **at = &ending->spawner->disks.endings;
+
+    while (*at != ending)
+        at = &(*at)->next;
+    *at = ending->next;
+    while (waitpid(ending->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    loop_remove(ending->spawner->loop, &ending->on_end);
+    base_close_fd(&ending->pidfd);
+    mem_free(ending);
+}
+
+static void on_ending(struct loop_source *source, uint32_t events UNUSED)
+{
+    ending_done(source->ctx);
+}
+
+static void reap(struct spawner *spawner, pid_t pid)
+{
+    struct ending *ending = waitpid(pid, NULL, WNOHANG) == 0 ? mem_zalloc(sizeof *ending) : NULL;
+
+    if (!ending)
+        return;
+    *ending = (struct ending){.next = spawner->disks.endings,
+                              .spawner = spawner,
+                              .pid = pid,
+                              .pidfd = sys_pidfd_open(pid),
+                              .on_end = {.fd = -1, .fn = on_ending, .ctx = ending}};
+    sandbox_move_up(&ending->pidfd);
+    if (ending->pidfd < 0 || loop_add(spawner->loop, &ending->on_end, ending->pidfd, EPOLLIN, NULL) < 0) {
+        base_close_fd(&ending->pidfd);
+        mem_free(ending);
+        return; /* it stays a zombie, which is better than to stand still for it */
+    }
+    spawner->disks.endings = ending;
+}
+
+static bool upkeep(struct spawner *spawner, enum disk_task task, uint64_t grow_to, struct brig_err *err);
+
+static void on_empty(struct loop_timer *timer)
+{
+    struct spawner *spawner = timer->ctx;
+
+    if (!spawner->disks.entries && !spawner->disks.jobs && spawner->host.disks.kind == DISKS_POOL)
+        (void)!upkeep(spawner, TASK_CLOSE, 0, NULL);
+}
+
+/* It has ended, well or not. */
+static void job_done(struct disk_job *job, const struct disk_made *made, const struct brig_err *err)
+{
+    struct spawner *spawner = job->spawner;
+    const struct disk_facts *facts = made ? &made->facts : NULL;
     struct disk_entry *entry;
 
     job_take(job);
     if (job->running) {
         spawner->disks.n_running--;
-        while (waitpid(job->pid, NULL, 0) < 0 && errno == EINTR)
-            ;
+        reap(spawner, job->pid);
         job->running = false;
     }
     thaw(job);
@@ -196,6 +268,7 @@ static void job_done(struct disk_job *job, const struct disk_facts *facts, const
             disk_remove_half(&spawner->host.disks, disk_job_makes(job), job->pid);
         disk_entry_remove(spawner, disk_job_makes(job));
     } else if (entry) {
+        account(job, made);
         entry->pending = false;
         entry->facts = *facts;
         /* a measurement that began before it was shared knows less */
@@ -211,8 +284,9 @@ static void job_done(struct disk_job *job, const struct disk_facts *facts, const
         build(job, facts, err);
     else
         disk_answer(spawner, job->number, job->task == TASK_REMOVE ? NULL : facts, err);
+    bool closing = job->task == TASK_CLOSE; /* if it could not, it is not tried again and again */
     mem_free(job);
-    if (!spawner->disks.entries && !spawner->disks.jobs && spawner->host.disks.kind == DISKS_POOL) {
+    if (!closing && !spawner->disks.entries && !spawner->disks.jobs && spawner->host.disks.kind == DISKS_POOL) {
         spawner->disks.on_empty = (struct loop_timer){.fn = on_empty, .ctx = spawner};
         (void)!loop_timer_set(spawner->loop, &spawner->disks.on_empty, clock_mono_ns() + EMPTY_NS, NULL);
     }
@@ -225,17 +299,17 @@ static int take_place(struct spawner *spawner, const struct disk_job *job, const
 {
     struct disk_store *store = &spawner->host.disks;
     int *places[DISK_OPEN_FDS] = {&store->fd, &store->mount_fd, &store->pool_fd, &store->loop_fd};
-    size_t n = 0;
+    size_t n = (size_t)__builtin_popcount(msg->opened & ((1u << DISK_OPEN_FDS) - 1));
 
-    for (unsigned i = 0; i < DISK_OPEN_FDS; i++)
-        if (msg->opened & (1u << i)) {
-            if (n + 1 >= n_fds)
-                return err_set(err, BRIG_E_HOST, EPROTO, "place of disks");
-            *places[i] = take_fd(&fds[n++]);
-        }
-    int r = disks_take_list(spawner, fds[n], msg->n, job->stamp, err);
+    /* its descriptors are still the caller's if this fails: a mount that is held keeps the pool from being opened */
+    int r = n + 1 != n_fds ? err_set(err, BRIG_E_HOST, EPROTO, "place of disks")
+                           : disks_take_list(spawner, job, msg, fds[n], err);
     if (r < 0)
         return r;
+    n = 0;
+    for (unsigned i = 0; i < DISK_OPEN_FDS; i++)
+        if (msg->opened & (1u << i))
+            *places[i] = take_fd(&fds[n++]);
     store->kind = (enum disks_kind)msg->kind;
     str_assign(store->why, msg->why);
     return 0;
@@ -248,8 +322,8 @@ static void on_done(struct disk_job *job, struct disk_say *msg, int *fds, size_t
     if (msg->err.code == BRIG_E_NONE && job->task == TASK_BEGIN)
         (void)!take_place(spawner, job, msg, fds, n_fds, &msg->err);
     if (msg->err.code == BRIG_E_NONE && job->task == TASK_MEASURE && n_fds == 1)
-        (void)!disks_take_list(spawner, fds[0], msg->n, job->stamp, &msg->err);
-    job_done(job, &msg->facts, msg->err.code == BRIG_E_NONE ? NULL : &msg->err);
+        (void)!disks_take_list(spawner, job, msg, fds[0], &msg->err);
+    job_done(job, &msg->made, msg->err.code == BRIG_E_NONE ? NULL : &msg->err);
 }
 
 static void on_say(struct loop_source *source, uint32_t events UNUSED)
@@ -272,6 +346,9 @@ static void on_say(struct loop_source *source, uint32_t events UNUSED)
         (void)!loop_timer_set(job->spawner->loop, &job->on_late, clock_mono_ns() + SNAP_PATIENCE_NS, NULL);
     if (msg.type == SAY_DONE) {
         on_done(job, &msg, fds, n_fds);
+    } else if (msg.type == SAY_LET_GO) {
+        pool_let_go(&job->spawner->host.disks);
+        shutdown(job->sock, SHUT_WR);
     } else if (job->number != 0 && !job->run) {
         const struct wire_disk_progress tell = {
             {WIRE_MAGIC, WIRE_VERSION, WIRE_DISK_PROGRESS, job->number}, msg.at, msg.of};
@@ -304,6 +381,10 @@ static void job_start(struct disk_job *job)
     struct brig_err err = {.code = BRIG_E_NONE};
 
     job->stamp = ++spawner->disks.stamp;
+    job->base_added = spawner->disks.base_added;
+    if (job->task == TASK_MEASURE)
+        spawner->disks.measured_at = job->stamp;
+    disks_base_add(spawner, job->shares);
     disk_entry_copied(spawner, disk_job_shares(job));
     int r = disk_work_start(spawner, &work, &job->pid, &job->sock, &err);
     job->running = r == 0;
@@ -334,19 +415,31 @@ static bool upkeep(struct spawner *spawner, enum disk_task task, uint64_t grow_t
     return true;
 }
 
-/* What the account gets larger by: the new disk is in the list already, the blocks of the old one become shared. */
+/* The blocks of a source that may be its own when it is copied: it is written to until then. */
+static uint64_t may_become_shared(const struct disk_job *job)
+{
+    const struct spawner *spawner = job->spawner;
+    const struct disk_entry *old = disk_job_shares(job)[0] ? disk_entry_find(spawner, disk_job_shares(job)) : NULL;
+
+    if (!old || !disk_is_writable(old->facts.name) || spawner->host.disks.kind == DISKS_COPIES)
+        return 0;
+    const struct disk_facts *facts = &old->facts;
+    uint64_t used = disk_used(&spawner->host.disks, facts->name), grown = used > facts->used ? used - facts->used : 0;
+    uint64_t own = job->measured ? facts->own + grown : used;
+    return own < facts->bytes ? own : facts->bytes;
+}
+
+/* The new disk is in the list already. */
 static int check_room(struct disk_job *job, bool *ret_wait, struct brig_err *err)
 {
     struct spawner *spawner = job->spawner;
-    const struct disk_entry *old = disk_job_shares(job)[0] ? disk_entry_find(spawner, disk_job_shares(job)) : NULL;
-    uint64_t more =
-        old && disk_is_writable(old->facts.name) && spawner->host.disks.kind != DISKS_COPIES ? old->facts.own : 0;
     struct disk_room room;
     int r = disks_room(&spawner->host.disks, &room, err);
 
     if (r < 0)
         return r;
-    uint64_t need = room.used + disks_promised(spawner) + more;
+    job->shares = may_become_shared(job);
+    uint64_t need = disks_need(spawner, room.used) + job->shares;
     *ret_wait = false;
     if (need <= room.room)
         return 0;
@@ -461,6 +554,8 @@ void disk_jobs_done(struct spawner *spawner)
         job_take(job);
         mem_free(job);
     }
+    while (disks->endings)
+        ending_done(disks->endings);
     while (disks->entries) {
         const char *name = disks->entries->facts.name;
         if (disk_name_ok(name, DISK_PRE_BOX) && spawner->host.disks.fd >= 0)

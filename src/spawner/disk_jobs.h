@@ -25,9 +25,11 @@ struct disk_job {
     uint64_t box;         /* SNAP: the number of the run */
     struct run_spec *run; /* RUN: owned until it is built */
     uint64_t grow_to;
-    uint64_t stamp; /* when it began */
-    bool judged;    /* It can be done, by what is there. */
-    bool claimed;   /* The disk that it makes is in the list. */
+    uint64_t stamp;      /* when it began */
+    uint64_t shares;     /* What its source may lose of its own, and the base has grown by. */
+    uint64_t base_added; /* The spawner's, when it began. */
+    bool judged;         /* It can be done, by what is there. */
+    bool claimed;        /* The disk that it makes is in the list. */
     bool running, measured, grown, cancelled;
     pid_t pid;
     int sock;
@@ -42,9 +44,13 @@ int disk_entry_add(struct spawner *spawner, const struct disk_facts *facts, bool
                    struct brig_err *err) MUST_CHECK;
 void disk_entry_remove(struct spawner *spawner, const char *name);
 void disk_entry_copied(struct spawner *spawner, const char *name); /* It shares all of its blocks from now on. */
-uint64_t disks_promised(const struct spawner *spawner);            /* What all of them may still write. */
-/* Takes over what a measurement that began at this stamp has found. */
-int disks_take_list(struct spawner *spawner, int fd, uint32_t n, uint64_t stamp, struct brig_err *err) MUST_CHECK;
+/* What all of them may take together in the end, if they have this much now. */
+uint64_t disks_need(const struct spawner *spawner, uint64_t used);
+/* Adds to what nobody has for himself; may be a negative number. */
+void disks_base_add(struct spawner *spawner, uint64_t bytes);
+/* Takes over what the measurement of this job has found. */
+int disks_take_list(struct spawner *spawner, const struct disk_job *job, const struct disk_say *msg, int fd,
+                    struct brig_err *err) MUST_CHECK;
 /* Answer DISK and DISKS; err is NULL if it is done. */
 void disk_answer(struct spawner *spawner, uint64_t number, const struct disk_facts *facts, const struct brig_err *err);
 void disks_answer(struct spawner *spawner, uint64_t number, const struct brig_err *err);

@@ -31,6 +31,7 @@ int disk_entry_add(struct spawner *spawner, const struct disk_facts *facts, bool
         return err_nomem(err);
     *entry = (struct disk_entry){.next = spawner->disks.entries, .facts = *facts, .pending = pending};
     spawner->disks.entries = entry;
+    spawner->disks.n_entries++;
     return 0;
 }
 
@@ -40,6 +41,7 @@ void disk_entry_remove(struct spawner *spawner, const char *name)
         if (str_eq((*at)->facts.name, name)) {
             struct disk_entry *entry = *at;
             *at = entry->next;
+            spawner->disks.n_entries--;
             mem_free(entry);
             return;
         }
@@ -54,13 +56,33 @@ static uint64_t may_write(const struct disk_entry *entry)
     return facts->bytes > facts->own ? facts->bytes - facts->own : 0;
 }
 
-uint64_t disks_promised(const struct spawner *spawner)
+/* What all of them may still write. */
+static uint64_t disks_promised(const struct spawner *spawner)
 {
     uint64_t sum = 0;
 
     for (const struct disk_entry *entry = spawner->disks.entries; entry; entry = entry->next)
         sum += may_write(entry);
     return sum;
+}
+
+uint64_t disks_need(const struct spawner *spawner, uint64_t used)
+{
+    uint64_t own = 0, all = 0;
+
+    for (const struct disk_entry *entry = spawner->disks.entries; entry; entry = entry->next)
+        if (entry->pending || disk_is_writable(entry->facts.name)) {
+            own += entry->facts.own;
+            all += entry->facts.bytes;
+        }
+    uint64_t now = used > own ? used - own : 0;
+    return all + (now > spawner->disks.base ? now : spawner->disks.base);
+}
+
+void disks_base_add(struct spawner *spawner, uint64_t bytes)
+{
+    spawner->disks.base += bytes;
+    spawner->disks.base_added += bytes;
 }
 
 /* It shares all of its blocks from now on. */
@@ -83,24 +105,31 @@ static bool is_being_copied(const struct spawner *spawner, const char *name)
     return false;
 }
 
-int disks_take_list(struct spawner *spawner, int fd, uint32_t n, uint64_t stamp, struct brig_err *err)
+int disks_take_list(struct spawner *spawner, const struct disk_job *job, const struct disk_say *msg, int fd,
+                    struct brig_err *err)
 {
     AUTO_FREE char *data = NULL;
     size_t len = 0;
+    uint64_t own = 0;
 
-    if (gate_memfd_read(fd, LIST_MAX, &data, &len) < 0 || len != n * sizeof(struct disk_facts))
+    if (gate_memfd_read(fd, LIST_MAX, &data, &len) < 0 || len != msg->n * sizeof(struct disk_facts))
         return err_set(err, BRIG_E_HOST, EPROTO, "list of disks");
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < msg->n; i++) {
         struct disk_facts facts;
         memcpy(&facts, data + i * sizeof facts, sizeof facts);
         struct disk_entry *entry = disk_entry_find(spawner, facts.name);
-        if (entry && !entry->pending && entry->copied_at < stamp && !is_being_copied(spawner, facts.name))
-            entry->facts = facts;
-        else if (entry)
-            entry->facts.used = facts.used;
-        else if (spawner->host.disks.kind == DISKS_CLOSED && disk_entry_add(spawner, &facts, false, err) < 0)
+        bool first = !entry && spawner->host.disks.kind == DISKS_CLOSED;
+        if (first && disk_entry_add(spawner, &facts, false, err) < 0)
             return -ENOMEM;
+        if (entry && !entry->pending && entry->copied_at < job->stamp && !is_being_copied(spawner, facts.name)) {
+            entry->facts = facts;
+            first = true;
+        } else if (entry) {
+            entry->facts.used = facts.used;
+        }
+        own += first && disk_is_writable(facts.name) ? facts.own : 0;
     }
+    spawner->disks.base = (msg->used > own ? msg->used - own : 0) + (spawner->disks.base_added - job->base_added);
     return 0;
 }
 

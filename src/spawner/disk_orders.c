@@ -11,6 +11,8 @@
 #include "host/limits.h"
 #include "spawner/disk_jobs.h"
 
+#define DISKS_MAX 4096u /* the list is searched from its start, and listed as a whole */
+
 /* ---- orders -------------------------------------------------------------------------------------------- */
 
 /* Whether another order uses it, or is about to. */
@@ -45,6 +47,9 @@ static int claim(struct disk_job *job, const char *name, uint64_t bytes, struct 
 
     if (disk_entry_find(job->spawner, name))
         return err_set(err, BRIG_E_CONFLICT, 0, "disk %s: it is there already", name);
+    if (job->spawner->disks.n_entries >= DISKS_MAX)
+        return err_set(err, BRIG_E_LIMIT, 0, "disks: there are %u, and more than %u cannot be",
+                       job->spawner->disks.n_entries, DISKS_MAX);
     (void)!str_copy(facts.name, sizeof facts.name, name);
     int r = disk_entry_add(job->spawner, &facts, true, err);
     job->claimed = r == 0;

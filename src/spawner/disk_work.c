@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * disk_work.c: a process that does one thing with disks (disk_work.h). It is a copy of the spawner, and lets go of the
- * sandboxes' sockets first: whoever holds one keeps a sandbox from noticing its end.
+ * disk_work.c: a process that does one thing with disks (disk_work.h). It is a copy of the spawner, and first lets go
+ * of all that it does not need. A control socket held here would keep a sandbox from noticing its end. A lock, or the
+ * reaper's socket, would outlive a spawner that was killed for as long as this process sleeps in a mount or a sync,
+ * where no signal ends it.
  */
 #include "spawner/disk_work.h"
 
-#include <fcntl.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
@@ -45,7 +47,7 @@ static void tell(void *ctx, uint64_t at, uint64_t of)
 static int list(const struct disk_store *store, struct disk_say *msg)
 {
     AUTO_BUF struct buf all = BUF_INIT(LIST_MAX);
-    int r = disks_measure(store, &all, &msg->err);
+    int r = disks_measure(store, &all, &msg->used, &msg->err);
 
     if (r < 0)
         return r;
@@ -74,10 +76,20 @@ static int begin(struct host *host, struct disk_say *msg, int fds[DISK_OPEN_FDS 
     return fds[n] < 0 ? fds[n] : n + 1;
 }
 
-/* A descriptor of a sandbox, below those that are closed. */
-static int bring_down(int fd)
+/* Not the lock of the place of disks: see above. */
+static void keep_needed(const struct host *host, const struct cg *cg, int mount_fd, int sock)
 {
-    return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, SPAWNER_FD_MIN);
+    const struct disk_store *store = &host->disks;
+    const int needed[] = {
+        STDIN_FILENO,          STDOUT_FILENO, STDERR_FILENO, host->mnt_fd,    host->root_fd,
+        host->loop_control_fd, store->dir_fd, store->fd,     store->mount_fd, store->pool_fd,
+        store->loop_fd,        sock,          mount_fd,      cg->v2_fd,
+    };
+    int keep[ARRAY_SIZE(needed) + CG_HIERARCHIES];
+
+    memcpy(keep, needed, sizeof needed);
+    memcpy(keep + ARRAY_SIZE(needed), cg->v1_fd, sizeof cg->v1_fd);
+    fd_keep_only(keep, ARRAY_SIZE(keep));
 }
 
 static int snap(const struct disk_store *store, const struct disk_work *work, const struct sandbox *box, struct cg *cg,
@@ -88,11 +100,12 @@ static int snap(const struct disk_store *store, const struct disk_work *work, co
                                    .from = box->run->disk,
                                    .device = box->image.node,
                                    .mount_fd = mount_fd,
-                                   .cg = box->frozen ? NULL : cg,
+                                   .cg = cg,
+                                   .stays_frozen = box->frozen,
                                    .size = box->limits.disk,
                                    .inodes = box->limits.inodes};
 
-    return disk_snap(store, &what, &teller, &msg->facts, &msg->err);
+    return disk_snap(store, &what, &teller, &msg->made, &msg->err);
 }
 
 static int prepare_run(const struct host *host, const struct disk_work *work, struct talk *talk, struct disk_say *msg)
@@ -105,20 +118,39 @@ static int prepare_run(const struct host *host, const struct disk_work *work, st
         r = disk_prepare(host, &host->disks, run->volumes[i].disk, run->volumes[i].read_only, &msg->err);
     if (r < 0 || !run->disk)
         return r;
-    return run->disk_from ? disk_copy(&host->disks, run->disk, run->disk_from, false, &teller, &msg->facts, &msg->err)
+    return run->disk_from ? disk_copy(&host->disks, run->disk, run->disk_from, false, &teller, &msg->made, &msg->err)
                           : disk_make(host, &host->disks, run->disk, run->limits.disk, run->limits.inodes, false,
-                                      &msg->facts, &msg->err);
+                                      &msg->made.facts, &msg->err);
+}
+
+/*
+ * The last one who has the pool open unmounts it, which takes a while. A pool without a name would lose what is put
+ * into it, so the spawner lets go of it first; if this process dies, the pool is still there.
+ */
+static int close_pool(struct disk_store *store, int sock, struct disk_say *msg)
+{
+    const struct disk_say let_go = {.type = SAY_LET_GO};
+    char none;
+
+    if (!pool_is_empty(store))
+        return err_set(&msg->err, BRIG_E_CONFLICT, 0, "pool of disks: it is not empty");
+    say(sock, &let_go, NULL, 0);
+    if (RETRY(read(sock, &none, sizeof none)) != 0)
+        return err_host(&msg->err, "pool of disks");
+    return pool_remove(store, &msg->err);
 }
 
 static int do_it(struct host *host, const struct disk_work *work, struct talk *talk, struct disk_say *msg)
 {
     const struct disk_teller teller = {tell, talk};
-    const struct disk_store *store = &host->disks;
+    struct disk_store *store = &host->disks;
 
     switch (work->task) {
+    case TASK_CLOSE: return close_pool(store, talk->sock, msg);
     case TASK_GROW: return disks_grow(store, work->grow_to, &msg->err);
-    case TASK_MAKE: return disk_make(host, store, work->name, work->size, work->inodes, true, &msg->facts, &msg->err);
-    case TASK_COPY: return disk_copy(store, work->name, work->from, true, &teller, &msg->facts, &msg->err);
+    case TASK_MAKE:
+        return disk_make(host, store, work->name, work->size, work->inodes, true, &msg->made.facts, &msg->err);
+    case TASK_COPY: return disk_copy(store, work->name, work->from, true, &teller, &msg->made, &msg->err);
     case TASK_REMOVE: return disk_remove(store, work->name, &msg->err);
     case TASK_RUN: return prepare_run(host, work, talk, msg);
     default: return err_set(&msg->err, BRIG_E_HOST, EINVAL, "work on disks");
@@ -136,13 +168,9 @@ static _Noreturn void child(struct spawner *spawner, const struct disk_work *wor
     prctl(PR_SET_NAME, "brig-disk");
     if (work->box) {
         cg = work->box->cg;
-        cg.v2_fd = bring_down(cg.v2_fd);
-        for (size_t i = 0; i < ARRAY_SIZE(cg.v1_fd); i++)
-            cg.v1_fd[i] = bring_down(cg.v1_fd[i]);
-        mount_fd = bring_down(work->box->store_fd);
+        mount_fd = work->box->store_fd;
     }
-    close_range(SANDBOX_FD_MIN, ~0u, 0);
-    close(spawner->engine_fd);
+    keep_needed(host, &cg, mount_fd, sock);
     if (!sys_die_with(parent))
         _exit(1);
     if (work->task == TASK_BEGIN)

@@ -12,6 +12,7 @@ enum disk_task {
     TASK_BEGIN,   /* opens the place of disks; fds: DISK_OPEN_FDS, those that there are, and the list of all disks */
     TASK_MEASURE, /* fds: the list of all disks, struct disk_facts each */
     TASK_GROW,
+    TASK_CLOSE, /* removes an empty pool, after the spawner has let go of it */
     TASK_MAKE,
     TASK_SNAP,
     TASK_COPY,
@@ -28,14 +29,16 @@ struct disk_work {
     const struct run_spec *run;
 };
 
-enum disk_say_type { SAY_PROGRESS, SAY_DONE };
+/* LET_GO: the spawner closes the place of disks, and then its end of the socket for writing. */
+enum disk_say_type { SAY_PROGRESS, SAY_LET_GO, SAY_DONE };
 
 struct disk_say {
     uint32_t type;
     uint32_t n; /* the disks of the list */
     uint64_t at, of;
     struct brig_err err;
-    struct disk_facts facts;
+    struct disk_made made;
+    uint64_t used;   /* BEGIN, MEASURE: what all disks have */
     uint32_t kind;   /* BEGIN: enum disks_kind */
     uint32_t opened; /* BEGIN: one bit for each of fd, mount_fd, pool_fd, loop_fd */
     char why[192];

@@ -6,7 +6,6 @@
  */
 #include "spawner/reaper.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -75,23 +74,13 @@ static _Noreturn void reaper_child(int fd, struct cg_host *cg, struct owner *own
 void reaper_close_others(const struct cg_host *cg, const int *more, unsigned n_more)
 {
     int keep[CG_HIERARCHIES + 8] = {cg->v2_fd, cg->v2_self_fd, cg->v2_leaf_fd};
-    unsigned n = 3, at = 0;
+    unsigned n = 3;
 
     for (unsigned i = 0; i < n_more && n < 8; i++)
         keep[n++] = more[i];
     for (unsigned i = 0; i < cg->n_v1; i++)
         keep[n++] = cg->v1[i].fd;
-    for (;;) {
-        int next = INT_MAX;
-        for (unsigned i = 0; i < n; i++)
-            if (keep[i] >= (int)at && keep[i] < next)
-                next = keep[i];
-        if (next > (int)at)
-            close_range(at, next == INT_MAX ? ~0u : (unsigned)next - 1, 0);
-        if (next == INT_MAX)
-            return;
-        at = (unsigned)next + 1;
-    }
+    fd_keep_only(keep, n);
 }
 
 void reaper_start(struct reaper *reaper, const struct cg_host *cg, const struct owner *owner)

@@ -112,7 +112,8 @@ static void on_freeze(struct loop_timer *timer)
     s->freeze_wait = s->freeze_wait * 2 > FREEZE_LONGEST_NS ? FREEZE_LONGEST_NS : s->freeze_wait * 2;
     if (now < s->freeze_until && loop_timer_set(s->spawner->loop, &s->on_freeze, now + s->freeze_wait, NULL) == 0)
         return;
-    (void)!cg_freeze(&s->cg, false); /* half-frozen is neither */
+    if (!s->snapping)                    /* else it is thawed after the copy */
+        (void)!cg_freeze(&s->cg, false); /* half-frozen is neither */
     s->frozen = false;
     (void)err_set(&err, BRIG_E_BUSY, ETIMEDOUT, "freeze: a process does not come out of the kernel");
     freeze_answered(s, &err);

@@ -207,8 +207,11 @@ struct keep {
 struct disks {
     struct disk_entry *entries; /* Those that there are, and those that are being made. */
     struct disk_job *jobs;      /* The oldest is first. */
-    unsigned n_jobs, n_running;
+    struct ending *endings;     /* Processes of jobs that are done. */
+    unsigned n_entries, n_jobs, n_running;
     uint64_t stamp;             /* It counts measurements and copies, to tell which was first. */
+    uint64_t measured_at;       /* The stamp of the last measurement that began. */
+    uint64_t base, base_added;  /* See disk_jobs.c; and what was ever added to it. */
     bool keeping;               /* A process opens, measures or grows the place of disks. */
     bool going;                 /* disks_go() is at work. */
     struct loop_timer on_empty; /* Nothing lives in the pool any more. */

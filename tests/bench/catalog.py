@@ -227,6 +227,23 @@ TEMPLATES = [
     Number("templates_create", "templates: create, ten layers", "create", "create a sandbox from 10 layers",
            "`POST /v1/sandboxes` without a pool, in turns with the same from `host`; the promise is of what it takes "
            "more."),
+    Number("templates_fork", "templates: fork", "fork", "fork a sandbox with 1 GiB of files",
+           "`POST /v1/sandboxes/ID/fork` over HTTP until the fork runs; nothing is dirty, and there is a pause of "
+           "0.3 s before each."),
+    Number("templates_ten_forks", "templates: ten forks", "fork", "ten forks of it at once",
+           "The same with a count of 10."),
+    Number("templates_fork_blocks", "templates: new blocks of a fork", "fork", "new blocks for each of these forks",
+           "What is in use of the pool after the forks, less what was before, both after `sync`, by their number."),
+    Number("templates_commit", "templates: commit", "fork", "make a template of it",
+           "`POST /v1/sandboxes/ID/commit`, on the same terms."),
+    Number("templates_writing", "templates: ten forks write", "writing", "ten forks write at once",
+           "64 MiB and `fsync` in each of ten forks at the same time, all together in MiB/s; in turns with ten "
+           "forkable sandboxes that are no forks."),
+    Number("templates_generations", "templates: fork, tenth generation", "generations", "fork after ten generations",
+           "1,000 random writes of 4 KiB and `fsync`, a fork, the same in the fork, ten times; the last fork counts."),
+    Number("templates_files", "templates: file loop, pool", "files", "file loop in a store of the pool",
+           "Create 4 KiB, read, rename, remove by a Python program; in turns with the same program in a directory of "
+           "the host's file system."),
 ]
 
 # Row, command, what it sets up. brig first.

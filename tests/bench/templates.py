@@ -10,6 +10,7 @@ and a private Docker engine (peers.py) that is asked for the same in turns.
 The image is made here: programs of this machine, and layers of files whose content gzip makes about half as long.
 """
 
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -154,7 +155,196 @@ def create(bench):
     return rows
 
 
-GROUPS = {"pull": pull, "create": create}
+# ---- Disks that can be forked ---------------------------------------------------------------------------------------
+
+# The same program inside and on the host: files of 4 KiB that are made, read, renamed and removed. It prints the number
+# of files in a second.
+FILE_LOOP = """
+import os, sys, time
+n, data, start = int(sys.argv[1]), b"x" * 4096, time.monotonic()
+for i in range(n):
+    name = f"f{i % 100}"
+    with open(name, "wb", buffering=0) as f:
+        f.write(data)
+    with open(name, "rb", buffering=0) as f:
+        f.read(4096)
+    os.rename(name, name + "r")
+    os.unlink(name + "r")
+print(n / (time.monotonic() - start))
+"""
+# Writes blocks at places that a number chooses.
+RANDOM_WRITES = """
+import os, random, sys
+count, seed = int(sys.argv[1]), int(sys.argv[2])
+random.seed(seed)
+names = sorted(n for n in os.listdir(".") if n.startswith("f"))
+for i in range(count):
+    fd = os.open(random.choice(names), os.O_WRONLY)
+    os.pwrite(fd, os.urandom(4096), random.randrange(os.fstat(fd).st_size // 4096) * 4096)
+    os.close(fd)
+for name in names:
+    fd = os.open(name, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+"""
+
+
+class Forks:
+    """A service and a forkable sandbox with files in it, of which nothing is dirty."""
+
+    def __init__(self, bench):
+        self.daemon = bench.serve(f'org_max_disk = "{2000 * 1024}m"\npool = 0')
+        self.size = FORKED // 16 if bench.quick else FORKED
+        self.bench, self.box = bench, self.make()
+        self.sh(self.box, f"for i in $(seq 16); do head -c {self.size // 16} /dev/urandom > f$i; sync -d f$i; done")
+
+    def make(self, **members):
+        return ask(self.daemon, "POST", "/v1/sandboxes",
+                   {"forkable": True, "limits": {"disk": str(2 * self.size)}, **members}).json["id"]
+
+    def sh(self, box, command):
+        done = ask(self.daemon, "POST", f"/v1/sandboxes/{box}/run",
+                   {"argv": ["/bin/sh", "-c", command], "timeout": 600}, timeout=700).json
+        if done["outcome"]["exit_code"] != 0:
+            raise RuntimeError(f"{command}: {done}")
+        return done["stdout"]
+
+    def python(self, box, program, *words):
+        return self.sh(box, f"python3 -c '{program}' {' '.join(map(str, words))}")
+
+    def fork(self, box, count=1):
+        """(the forks, microseconds); what is asked before stands still first, as the kernel does after a pause."""
+        os.sync()
+        time.sleep(PAUSE)
+        start = time.monotonic_ns()
+        made = ask(self.daemon, "POST", f"/v1/sandboxes/{box}/fork", {"count": count}, timeout=600).json["sandboxes"]
+        return [one["id"] for one in made], (time.monotonic_ns() - start) / 1000
+
+    def remove(self, *boxes):
+        for box in boxes:
+            ask(self.daemon, "DELETE", f"/v1/sandboxes/{box}")
+
+    def used(self):
+        """The bytes in use in the place of disks, as the file system that they lie on counts them."""
+        os.sync()
+        for pid in (p for p in os.listdir("/proc") if p.isdigit()):
+            try:
+                if pathlib.Path(f"/proc/{pid}/comm").read_text() != "brig-spawner\n" or not self.is_ours(pid):
+                    continue
+                for fd in os.listdir(f"/proc/{pid}/fd"):
+                    if os.readlink(f"/proc/{pid}/fd/{fd}") == "/" and self.is_xfs(f"/proc/{pid}/fd/{fd}"):
+                        state = os.statvfs(f"/proc/{pid}/fd/{fd}")
+                        return (state.f_blocks - state.f_bfree) * state.f_frsize
+            except OSError:
+                continue
+        state = os.statvfs(self.daemon.dir)
+        return (state.f_blocks - state.f_bfree) * state.f_frsize
+
+    def is_ours(self, pid):
+        return self.daemon.dir.encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+
+    @staticmethod
+    def is_xfs(path):
+        done = subprocess.run(["stat", "-f", "-L", "-c", "%T", path], capture_output=True, text=True, check=False)
+        return done.stdout.strip() == "xfs"
+
+    def close(self):
+        self.daemon.close()
+
+
+def forking(bench):
+    """One fork and ten at once of a sandbox with 1 GiB of files; and what their disks take of new blocks."""
+    world, rounds = Forks(bench), 3 if bench.quick else 30
+    values = {1: [], 10: [], "blocks": [], "commit": []}
+    try:
+        for _ in range(rounds):
+            for count in (1, 10):
+                before = world.used()
+                forks, took = world.fork(world.box, count)
+                values[count].append(took)
+                values["blocks"].append((world.used() - before) / count / MIB)
+                world.remove(*forks)
+            os.sync()
+            time.sleep(PAUSE)
+            values["commit"].append(timed_us(lambda: ask(world.daemon, "POST", f"/v1/sandboxes/{world.box}/commit",
+                                                         {"name": "kept", "replace": True}, timeout=600)))
+    finally:
+        world.close()
+    return [bound(row("templates: fork", "us", values[1]), at_most=25000),
+            bound(row("templates: ten forks", "us", values[10]), at_most=150000),
+            bound(row("templates: new blocks of a fork", "MiB", values["blocks"]), at_most=1),
+            bound(row("templates: commit", "us", values["commit"]), at_most=50000)]
+
+
+def writing(bench):
+    """Ten forks write at once, in turns with ten sandboxes that are no forks."""
+    world, rounds = Forks(bench), 1 if bench.quick else 5
+    size = world.size // 16
+    values = {"forks": [], "fresh": []}
+
+    def all_write(boxes):
+        command = f"head -c {size} /dev/zero > w; sync -d w"
+        start = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(len(boxes)) as pool:
+            list(pool.map(lambda box: world.sh(box, command), boxes))
+        return len(boxes) * size / MIB / (time.monotonic() - start)
+
+    try:
+        for _ in range(rounds):
+            forks, _ = world.fork(world.box, 10)
+            values["forks"].append(all_write(forks))
+            world.remove(*forks)
+            fresh = [world.make() for _ in range(10)]
+            values["fresh"].append(all_write(fresh))
+            world.remove(*fresh)
+    finally:
+        world.close()
+    fresh = row("templates: ten fresh sandboxes write", "MiB/s", values["fresh"], best_is_high=True)
+    forks = row("templates: ten forks write", "MiB/s", values["forks"], best_is_high=True)
+    return [bound(forks, at_least=0.85, against=fresh), fresh]
+
+
+def generations(bench):
+    """Each fork is written to at random and forked in its turn; the last forks count."""
+    world, rounds = Forks(bench), 1 if bench.quick else 3
+    values = []
+    try:
+        for turn in range(rounds):
+            box, old = world.box, []
+            for generation in range(GENERATIONS):
+                world.python(box, RANDOM_WRITES, WRITES, turn * GENERATIONS + generation)
+                forks, took = world.fork(box)
+                box = forks[0]
+                old.append(box)
+            values.append(took)
+            world.remove(*old)
+    finally:
+        world.close()
+    return [bound(row("templates: fork, tenth generation", "us", values), at_most=100000)]
+
+
+def file_loop(bench):
+    """The same loop in a store of the pool and in a directory of the host, in turns."""
+    world, rounds = Forks(bench), 3 if bench.quick else 15
+    count = 1000 if bench.quick else 10000
+    values = {"pool": [], "host": []}
+    place = bench.temp / "loop"
+    place.mkdir()
+    try:
+        for _ in range(rounds):
+            values["pool"].append(float(world.python(world.box, FILE_LOOP, count)))
+            done = subprocess.run(["python3", "-c", FILE_LOOP, str(count)], cwd=place, capture_output=True, text=True,
+                                  check=True)
+            values["host"].append(float(done.stdout))
+    finally:
+        world.close()
+    host = row("templates: file loop, host", "ops/s", values["host"], best_is_high=True)
+    pool = row("templates: file loop, pool", "ops/s", values["pool"], best_is_high=True)
+    return [bound(pool, at_least=0.85, against=host), host]
+
+
+GROUPS = {"pull": pull, "create": create, "fork": forking, "writing": writing, "generations": generations,
+          "files": file_loop}
 
 
 def measure(build, runs=200, only=None, quick=False):

@@ -247,6 +247,16 @@ class Snapshots(DiskTest):
         self.refused(self.d.ask("POST", f"/v1/snapshots/{kept['id']}/restore", {"name": "x"},
                                 {"Idempotency-Key": "once"}), 409, "conflict", "was used for another request")
 
+    def test_a_repeated_replacement_is_one(self):
+        box = self.box(name="again")
+        kept = self.snapshot(box)
+        answers = [self.d.ask("POST", f"/v1/snapshots/{kept['id']}/restore", {"replace": True},
+                              {"Idempotency-Key": "replaced"}) for _ in range(2)]
+        self.assertEqual([answer.status for answer in answers], [201, 201], answers)
+        self.assertEqual(len({answer.json["id"] for answer in answers} | {box}), 2)
+        self.addCleanup(self.d.ask, "DELETE", "/v1/sandboxes/again")
+        self.assertEqual(self.out("again", "echo on"), "on\n")
+
     def test_refusals(self):
         box = self.box()
         self.snapshot(box, name="taken")

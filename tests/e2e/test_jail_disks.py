@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disks that can be copied and kept, driven as brigd drives the spawner: stores of sandboxes, snapshots, volumes."""
 
+import ctypes
 import os
 import re
 import shutil
@@ -15,6 +16,8 @@ from test_jail_service import ServiceTest, fields, message
 
 DISK = 30  # src/spawner/spawner_wire.h
 MIB = 1 << 20
+LIBC = ctypes.CDLL(None, use_errno=True)
+PTRACE_SEIZE, PTRACE_DETACH, PTRACE_O_TRACEEXIT, PTRACE_EVENT_EXIT, WAIT_ALL = 0x4206, 17, 0x40, 6, 0x40000000
 NOT_FOUND, CONFLICT, LIMIT, UNSUPPORTED, USAGE = 9, 10, 11, 3, 1  # enum brig_code
 
 
@@ -26,9 +29,10 @@ class DiskTest(ServiceTest):
     """A spawner with a directory of disks."""
 
     MAX = 0
+    PLACE = None  # where the directory of disks is; else below the state directory
 
     def spawn(self, **env):
-        self.disks = f"{self.w.state}/disks"
+        self.disks = f"{self.PLACE or self.w.state}/disks"
         for path in (self.w.state, self.disks):
             if not os.path.exists(path):
                 os.mkdir(path, 0o700)
@@ -47,7 +51,8 @@ class DiskTest(ServiceTest):
         for entry in os.listdir("/sys/block"):
             try:
                 with open(f"/sys/block/{entry}/loop/backing_file") as file:
-                    if file.read().startswith((self.w.state, "/box-", "/vol-", "/snap-")):
+                    path = file.read().strip()
+                    if path.startswith(self.disks) or re.fullmatch(r"/(box|vol|snap)-\w+000000", path):  # see name()
                         found.append(entry)
             except OSError:
                 continue
@@ -302,6 +307,17 @@ class Room(DiskTest):
     MAX = 1 << 30
     LIMIT_SECONDS = 240
 
+    def sync_place(self):
+        """Writes back what is dirty in the place of disks, which only the spawner has open."""
+        for entry in os.listdir(f"/proc/{self.spawner.pid}/fd"):
+            path = f"/proc/{self.spawner.pid}/fd/{entry}"
+            if os.path.isdir(path) and name("box", "a") in os.listdir(path):
+                fd = os.open(path, os.O_RDONLY)
+                self.assertEqual(LIBC.syncfs(fd), 0)
+                os.close(fd)
+                return
+        self.fail("the place of disks is not open")
+
     def forks(self, host, size):
         """The keys of as many forks of one snapshot as there is room for, and the refusal of the next."""
         self.box(host, "a", disk=size)
@@ -348,6 +364,29 @@ class Room(DiskTest):
         self.assertEqual((code, text.startswith("disks: ")), (LIMIT, True), text)
         self.assertEqual(self.sh(host, "a", "echo on"), "on")
         self.end(host, "a")
+
+    def test_what_was_given_back_is_still_promised(self):
+        """A disk whose blocks became holes may write to them again, so nobody else gets that room meanwhile."""
+        host = self.host()
+        self.assertIsInstance(self.order(host, "make", name("vol", "v"), str(200 * MIB), "1024"), dict)
+        self.box(host, "a", disk=512 * MIB)
+        self.sh(host, "a", "head -c 450000000 /dev/zero >/workspace/f; sync -d /workspace/f")
+        self.sync_place()  # a store has no barriers, and blocks that were not given out yet are nobody's own
+        before = self.listed(host)  # all disks are measured for it
+        self.assertGreater(before[0][name("box", "a")]["own"], 400 * MIB)
+        self.sh(host, "a", "rm /workspace/f; echo >/workspace/g; sync -d /workspace/g")
+        subprocess.run(["nsenter", "-t", str(self.inits()[0]), "-m", "fstrim", "/workspace"], check=True)
+        code, text = self.order(host, "make", name("vol", "w"), str(256 * MIB), "1024")
+        self.assertEqual((code, text.startswith("disks: ")), (LIMIT, True), text)
+        self.assertLess(self.listed(host)[1]["used"], before[1]["used"] - 400 * MIB, "the space itself is back")
+        self.create(host, "b", f"vol={name('vol', 'v')}:/data", f"disk={16 * MIB}")
+        for key, place in (("a", "/workspace"), ("b", "/data")):  # each to the last block of its own
+            self.sh(host, key, f"cd {place}; echo >sum; head -c 1000000000 /dev/urandom >z; sync -d z;"
+                    "sha256sum <z >sum; sha256sum <z | cmp - sum")
+        _, space = self.listed(host)
+        self.assertLessEqual(space["used"], space["size"])
+        for key in "ab":
+            self.end(host, key)
 
 
 @unittest.skipUnless(IS_ROOT and image_stores(), "needs loop devices as root")
@@ -419,6 +458,105 @@ class Faults(DiskTest):
         self.assertEqual(self.listed(host)[0], {})
         self.box(host, "b")
         self.end(host, "b")
+
+    def test_the_copying_process_holds_no_lock_and_nobody_elses_socket(self):
+        host = self.host()
+        self.create(host, "a", "disk=2147483648")
+        for pid in self.slow_snap(host):
+            os.kill(pid, signal.SIGSTOP)
+            self.addCleanup(self.kill_if_there, pid)
+            held = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd") if int(fd) > 2]
+            self.assertEqual([link for link in held if link.endswith("lock")], [])
+            self.assertEqual(len([link for link in held if link.startswith("socket:")]), 1, held)
+            os.kill(pid, signal.SIGKILL)
+        host.until("disk ")
+        self.end(host, "a")
+
+    def test_nobody_waits_for_the_end_of_a_process_that_has_said_its_word(self):
+        """Its end may take long: here a tracer holds it there."""
+        host = self.host()
+        self.create(host, "a", "disk=2147483648")
+        self.create(host, "b")
+        pid, = self.slow_snap(host)
+        if LIBC.ptrace(PTRACE_SEIZE, pid, None, ctypes.c_void_p(PTRACE_O_TRACEEXIT)) != 0:
+            raise OSError(ctypes.get_errno(), "ptrace")
+        try:
+            _, status = os.waitpid(pid, WAIT_ALL)
+            self.assertEqual(status >> 8, signal.SIGTRAP | PTRACE_EVENT_EXIT << 8)
+            self.assertRegex(host.until("disk ")[-1], "size=")
+            self.assertEqual(self.sh(host, "b", "echo on"), "on")
+        finally:
+            LIBC.ptrace(PTRACE_DETACH, pid, None, None)
+        wait_until("it is not left as a zombie", lambda: not os.path.exists(f"/proc/{pid}"))
+        for key in "ab":
+            self.end(host, key)
+
+    @staticmethod
+    def kill_if_there(pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def test_killed_between_any_two_answers(self):
+        """Several orders are under way when the spawner is killed: what was answered is there and whole, the rest is
+        whole or not there, and nothing else is left."""
+        host = self.host()
+        acknowledged = set()
+        for answers in range(4):
+            self.box(host, "a")
+            self.sh(host, "a", f"echo {answers} >/workspace/x")
+            snap, volume = name("snap", f"s{answers}x"), name("vol", f"v{answers}x")
+            host.say("disk", "make", volume, str(16 * MIB), "256")
+            host.say("disk", "snap", snap, "a")
+            for kept in sorted(acknowledged):
+                host.say("disk", "copy", name("vol", f"c{answers}x"), kept)
+            for _ in range(answers):
+                words = host.until("disk ")[-1].split()
+                if "code=" not in words[2]:
+                    acknowledged.add(words[1])
+            self.spawner.kill()
+            wait_until("its processes are gone", lambda: not self.workers() and not self.inits())
+            self.respawn()
+            host = self.host()
+            disks, _ = self.listed(host)
+            self.assertLessEqual(acknowledged, set(disks))
+            place = self.place()
+            self.assertEqual({entry for entry in os.listdir(place) if not entry.startswith(("golden", "."))} -
+                             {"pool.xfs"}, set(disks))
+            for kept in disks:
+                words = [f"vol={kept}:/data"] if kept.startswith("vol") else [f"boxdisk={name('box', 'k')}",
+                                                                             f"from={kept}"]
+                self.create(host, "k", *words)
+                self.sh(host, "k", "test ! -d /data || echo >/data/y" if kept.startswith("vol") else
+                        "cat /workspace/x")
+                self.end(host, "k")
+            for kept in disks:
+                wait_until("it can be removed", lambda kept=kept: self.order(host, "remove", kept) == "removed")
+            acknowledged = {name("vol", "last")}
+            self.assertIsInstance(self.order(host, "make", name("vol", "last"), str(16 * MIB), "256"), dict)
+
+    def place(self):
+        """The place of disks, which only the spawner has open."""
+        for entry in os.listdir(f"/proc/{self.spawner.pid}/fd"):
+            path = f"/proc/{self.spawner.pid}/fd/{entry}"
+            if os.path.isdir(path) and any(one.startswith("golden") for one in os.listdir(path)):
+                return path
+        return self.disks
+
+    def test_a_killed_engine_leaves_no_sandbox_standing_still(self):
+        host = self.host()
+        found = self.create(host, "a", "disk=2147483648")
+        self.slow_snap(host)
+        self.lose(host)
+        host = self.host(found=1)
+        host.say("attach", found)
+        host.until(f"attached {found} ok")
+        host.until(f"hello {found} ")
+        self.assertEqual(self.sh(host, found, "echo on"), "on")
+        wait_until("nothing is left of the copy", lambda: self.listed(host)[0] == {} and not self.workers())
+        self.assertIsInstance(self.order(host, "snap", name("snap", "s"), found), dict)
+        self.end(host, found)
 
     def test_an_end_while_its_disk_is_made(self):
         host = self.host()
