@@ -1,29 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lanes of the driver: a cgroup each, so that a test sees nothing that another lane leaves or uses.
 
-There are twice as many as cores: most tests wait more than they compute.  A module runs in one lane, one test at a
-time; any two modules may run at the same time, so no test looks outside of its own cgroup, its own directories and its
-own processes.
+There are three times as many as cores: most tests wait for two thirds of their time.  A module runs in one lane, one
+test at a time; any two modules may run at the same time, so no test looks outside of its own cgroup, its own
+directories and its own processes.
 """
 
 import os
 import re
 
-COUNT = 2 * (os.cpu_count() or 1)
+COUNT = 3 * (os.cpu_count() or 1)
 # Unit tests at once: the longest of them wait nearly all of their time.  Beside the lanes, half as many.
 PROGRAMS_PER_CORE = 2
 
 # The longest, in seconds on a quiet machine of two cores: these begin first, so that no lane ends long after the
 # others.
 SECONDS = {
-    "hostile:run.py": 150, "e2e:test_service_keep.py": 74, "e2e:test_role_matrix.py": 20, "e2e:test_cli_usage.py": 20,
-    "e2e:test_service_faults.py": 35, "e2e:test_library_network.py": 33, "e2e:test_store.py": 27,
-    "e2e:test_sets_killed.py": 20, "e2e:test_gate_clients.py": 25, "e2e:test_gate_load.py": 25,
+    "hostile:run.py": 150, "e2e:test_service_keep.py": 74, "e2e:test_role_matrix.py": 40,
+    "e2e:test_service_faults.py": 35, "e2e:test_hostile_images.py": 35, "e2e:test_library_network.py": 33,
+    "e2e:test_sets_killed.py": 30, "e2e:test_store.py": 27, "e2e:test_gate_clients.py": 25, "e2e:test_gate_load.py": 25,
+    "e2e:test_jail_disks.py": 25, "e2e:test_templates.py": 22, "e2e:test_service_hostile_inside.py": 21,
     "e2e:test_runtime_python.py": 20, "e2e:test_tools_attacks.py": 20, "e2e:test_service_network.py": 20,
-    "e2e:test_service_hostile_inside.py": 21, "e2e:test_egress_ways.py": 17, "e2e:test_service_life.py": 17,
-    "e2e:test_cli_run_daemon.py": 14, "e2e:test_gate_attacks.py": 13, "e2e:test_secrets_api.py": 13,
-    "e2e:test_jail_gate.py": 18, "e2e:test_jail_outcomes.py": 14, "e2e:test_jail_service.py": 13,
-    "lint:test_driver.py": 10,
+    "e2e:test_jail_outcomes.py": 20, "e2e:test_templates_tools.py": 20, "e2e:test_jail_gate.py": 18,
+    "e2e:test_disks.py": 18, "e2e:test_egress_ways.py": 17, "e2e:test_service_life.py": 17, "e2e:test_library.py": 15,
+    "e2e:test_jail_inject.py": 15, "e2e:test_cli_run_daemon.py": 14, "e2e:test_jail_limits.py": 14,
+    "e2e:test_tables.py": 14, "e2e:test_gate_attacks.py": 13, "e2e:test_secrets_api.py": 13,
+    "e2e:test_jail_service.py": 13, "e2e:test_build.py": 12, "e2e:test_runtime_node.py": 12,
+    "e2e:test_letta_api.py": 12, "e2e:test_jail_rootless.py": 12, "e2e:test_services.py": 11,
+    "e2e:test_cli_tools.py": 11, "e2e:test_broker_clients.py": 11, "e2e:test_service_sandboxes.py": 11,
+    "lint:test_driver.py": 10, "e2e:test_templates_pull.py": 10, "e2e:test_config_set.py": 10,
+    "lint:test_sources.py": 10, "e2e:test_preview_browser.py": 9, "e2e:test_tools_bad.py": 9,
+    "e2e:test_jail_root.py": 9, "e2e:test_jail_callers.py": 9, "e2e:test_build_copy.py": 8,
+    "e2e:test_troubleshooting.py": 7, "e2e:test_cli_usage.py": 6,
     "unit:test_guest_watch": 37, "unit:test_guest_files": 30, "unit:test_guest_worker": 17, "unit:test_audit": 12,
     "unit:test_tool_sets": 8, "unit:test_store_faults": 7, "unit:test_server_limits": 5, "unit:test_process": 5,
 }
