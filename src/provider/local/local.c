@@ -28,11 +28,6 @@
 #include "engine/engine.h"
 #include "provider/local/local.h"
 
-static struct local *local_of(struct provider *provider)
-{
-    return (struct local *)provider;
-}
-
 static struct local_box *box_of(struct box *box)
 {
     return (struct local_box *)box;
@@ -242,8 +237,7 @@ void local_on_gone(struct local *local, const struct brig_err *why)
     memcpy(end.detail, why->message, sizeof end.detail - 1);
     while (local->boxes)
         box_ended(local, local->boxes, &end);
-    local_fail_layers(local, why);
-    local_fail_disks(local, why);
+    local_question_fail_all(local, why);
     if (recovering)
         local->recovery.done(local->recovery.ctx);
     if (provider->gone)
@@ -403,8 +397,7 @@ static void op_destroy(struct provider *provider)
     local_io_done(local);
     while (local->boxes)
         box_free(local, local->boxes);
-    local_drop_layers(local);
-    local_drop_disks(local);
+    local_question_drop_all(local);
     mem_free(local->recovery.found);
     mem_free(local);
 }
@@ -441,7 +434,7 @@ int provider_local_create(struct loop *loop, int spawner_fd, struct provider **r
     local->provider.loop = loop;
     local->fd = spawner_fd;
     local->next_number = 1;
-    local->next_layer_number = clock_mono_ns(); /* not a predecessor's */
+    local->next_question = clock_mono_ns(); /* not a predecessor's */
     local->events = EPOLLIN;
     local->on_spawner = (struct loop_source){.fd = -1, .fn = local_on_spawner, .ctx = local};
     int r = loop_add(loop, &local->on_spawner, spawner_fd, EPOLLIN, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * local.h: the structures of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and their
- * lives, local_ask.c the questions about them, local_layers.c template layers, local_disks.c disks, local_io.c the
- * socket.
+ * lives, local_ask.c the questions about them, local_question.c the questions about anything else, local_layers.c
+ * those about template layers, local_disks.c those about disks, local_io.c the socket.
  */
 #ifndef BRIG_PROVIDER_LOCAL_LOCAL_H
 #define BRIG_PROVIDER_LOCAL_LOCAL_H
@@ -14,10 +14,8 @@
 
 struct local;
 struct queued;
-struct layer_question;
-struct disk_question;
 
-/* One question to the spawner that is not answered yet. Questions of one kind are answered in order. */
+/* One question about a box that is not answered yet. Questions of one kind are answered in order. */
 struct question {
     struct question *next;
     enum wire_type answer; /* WIRE_ATTACHED, WIRE_FROZEN, WIRE_STATS_ARE, WIRE_GATE_OPEN or WIRE_LIMITS_ARE */
@@ -28,6 +26,23 @@ struct question {
         void (*gate)(void *ctx, struct box_listeners *listeners, const struct brig_err *err);
         void (*limits)(void *ctx, const struct brig_limits *limits, const struct brig_err *err);
     } done;
+    void *ctx;
+};
+
+/* One question about layers or disks that is not answered yet. They are answered in any order, by their number. */
+struct local_question {
+    struct local_question *next;
+    uint64_t number;
+    enum wire_type answer; /* WIRE_LAYER_DONE, WIRE_LAYERS_ARE, WIRE_DISK_DONE or WIRE_DISKS_ARE */
+    union {
+        void (*layer)(void *ctx, const struct brig_err *err);
+        void (*layers)(void *ctx, const char *const *names, size_t n, const struct brig_err *err);
+        void (*disk)(void *ctx, const struct disk_info *info, const struct brig_err *err);
+        void (*disks)(void *ctx, const struct disk_info *disks, size_t n, const struct disk_space *space,
+                      const struct brig_err *err);
+    } done;
+    void (*progress)(void *ctx, uint64_t at, uint64_t of); /* of a disk; or NULL */
+    bool remove;                                           /* The disk is gone when it is answered. */
     void *ctx;
 };
 
@@ -58,9 +73,8 @@ struct local {
     struct local_box *boxes;
     struct local_box *buckets[LOCAL_BUCKETS];
     uint64_t next_number;
-    struct layer_question *layer_questions; /* The questions about layers that are not answered yet. */
-    uint64_t next_layer_number;
-    struct disk_question *disk_questions;
+    struct local_question *questions;
+    uint64_t next_question;
     bool recovered; /* LIST was answered: numbers are known, and boxes may be made. */
     bool gone;
     struct brig_err gone_why;
@@ -74,6 +88,11 @@ struct local {
         void *ctx;
     } recovery;
 };
+
+static inline struct local *local_of(struct provider *provider)
+{
+    return (struct local *)provider;
+}
 
 /* ---- local_io.c ------------------------------------------------------------------------------------ */
 
@@ -113,6 +132,18 @@ void local_drop_questions(struct local_box *box);                             /*
 void local_drop_listeners(struct local_box *box);
 void local_listeners_free(struct box_listeners *listeners); /* Closes the descriptors that were not taken. */
 
+/* ---- local_question.c ------------------------------------------------------------------------------- */
+
+/* Sends msg, whose number is the question's, and keeps a copy of the question until its answer comes. */
+int local_question_ask(struct local *local, const void *msg, const struct local_question *asked,
+                       struct brig_err *err) MUST_CHECK;
+const struct local_question *local_question_find(struct local *local, uint64_t number, enum wire_type answer);
+/* The question that this message answers, which is the caller's to free; NULL if nobody asked it. */
+struct local_question *local_question_take(struct local *local, const struct wire_head *head);
+void local_question_fail(const struct local_question *q, const struct brig_err *err);
+void local_question_fail_all(struct local *local, const struct brig_err *err);
+void local_question_drop_all(struct local *local); /* Drops them without an answer. */
+
 /* ---- local_layers.c --------------------------------------------------------------------------------- */
 
 int local_layer(struct provider *provider, enum layer_op op, const char *name, const char *to,
@@ -122,8 +153,6 @@ int local_layers(struct provider *provider,
                  struct brig_err *err) MUST_CHECK;
 void local_on_layer(struct local *local, const struct wire_answer *msg);
 void local_on_layers(struct local *local, const struct wire_layers_are *msg, const int *fds, size_t n_fds);
-void local_fail_layers(struct local *local, const struct brig_err *err); /* All open questions fail. */
-void local_drop_layers(struct local *local);                             /* Drops them without an answer. */
 
 /* ---- local_disks.c ---------------------------------------------------------------------------------- */
 
@@ -138,8 +167,6 @@ int local_disks(struct provider *provider,
 void local_on_disk_progress(struct local *local, const struct wire_disk_progress *msg);
 void local_on_disk(struct local *local, const struct wire_disk_done *msg);
 void local_on_disks(struct local *local, const struct wire_disks_are *msg, const int *fds, size_t n_fds);
-void local_fail_disks(struct local *local, const struct brig_err *err); /* All open questions fail. */
-void local_drop_disks(struct local *local);                             /* Drops them without an answer. */
 
 /* ---- local.c --------------------------------------------------------------------------------------- */
 
