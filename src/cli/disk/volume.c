@@ -3,7 +3,6 @@
  * volume.c: `brig volume`: disks with a name that outlive sandboxes. `cp` makes a sandbox that has the volume, copies
  * through it as `brig cp` does, and ends it; should this program die in between, the sandbox's own clock ends it.
  */
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,8 +13,8 @@
 
 struct volume_options {
     const char *size;
-    uint64_t inodes, max;
-    bool quiet, json, tar;
+    uint64_t inodes;
+    bool quiet, json;
 };
 
 #define AT(field) offsetof(struct volume_options, field)
@@ -25,11 +24,6 @@ static const struct flag create_flags[] = {
     {"inodes", "N", "files and directories (default: as the size has room for)", flag_set_count, AT(inodes), 0},
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
     FLAG_TABLE(AT(json)),
-};
-static const struct flag cp_flags[] = {
-    {"tar", NULL, "- is a tar archive (gzip too, on the way in)", flag_set_true, AT(tar), 0},
-    {"max", "SIZE", "bytes of files to write here (default: the disk limit of a sandbox)", flag_set_size, AT(max), 0},
-    {"quiet", NULL, "no progress line", flag_set_true, AT(quiet), 'q'},
 };
 /* clang-format on */
 static const struct flag_table create_table = {
@@ -42,13 +36,6 @@ static const struct flag_table create_table = {
 static const struct flag_table inspect_table = {
     .usage = "brig volume inspect NAME",
     .purpose = "Prints everything about a volume: size, what it has, and which sandboxes have it.",
-};
-static const struct flag_table cp_table = {
-    .usage = "brig volume cp [flags] SRC DST   (one of them VOLUME:PATH; - is stdin or stdout)",
-    .purpose = "Copies files and trees into a volume or out of it, as brig cp does with a sandbox.\n\n"
-               "  brig volume cp ./dataset data:/\n"
-               "  brig volume cp data:/result.json -",
-    FLAGS(cp_flags),
 };
 
 /* ---- lists ---------------------------------------------------------------------------------------------- */
@@ -126,14 +113,6 @@ static int inspect(int argc, char **argv)
 
 /* ---- cp ------------------------------------------------------------------------------------------------- */
 
-/* VOLUME:PATH, as against ./a:b or /a:b. */
-static char *colon_of(char *word)
-{
-    char *colon = strchr(word, ':');
-
-    return colon && colon != word && !memchr(word, '/', (size_t)(colon - word)) && word[0] != '.' ? colon : NULL;
-}
-
 static bool make_box(struct client *client, const char *volume, bool read_only, struct json_doc **ret)
 {
     AUTO_BUF struct buf body = BUF_INIT(4096);
@@ -155,57 +134,44 @@ static bool make_box(struct client *client, const char *volume, bool read_only, 
     return service_call(client, "POST", &body, ret, "/v1/sandboxes");
 }
 
-static int copy(struct client *client, struct cp *cp, bool out)
+/* The path begins at the root of the volume, with or without a slash. */
+static int copy(struct cp *cp, bool out)
 {
     AUTO_JSON struct json_doc *box = NULL;
-    const char *volume = cp->sandbox;
     char path[4096];
-    int len = snprintf(path, sizeof path, PLACE "/%s", cp->path);
+    int len = snprintf(path, sizeof path, PLACE "/%s", cp->path + strspn(cp->path, "/"));
 
     if (len < 0 || (size_t)len >= sizeof path)
         return cli_error("%.64s...: too long", cp->path);
-    if (!make_box(client, volume, out, &box))
+    if (!make_box(cp->client, cp->sandbox, out, &box))
         return CLI_FAILED;
     cp->sandbox = get_text(json_root(box), "id", "");
     cp->path = path;
     int status = out ? cp_down(cp) : cp_up(cp);
-    client_set_cancel(client, -1);
+    client_set_cancel(cp->client, -1);
     if (!service_call(NULL, "DELETE", NULL, NULL, "/v1/sandboxes/%s", cp->sandbox) && status == 0)
         status = CLI_FAILED;
     return status;
 }
 
+static const struct flag_table cp_table = {
+    .usage = "brig volume cp [flags] SRC DST   (one of them VOLUME:PATH; - is stdin or stdout)",
+    .purpose = "Copies files and trees into a volume or out of it, as brig cp does with a sandbox.\n\n"
+               "  brig volume cp ./dataset data:/\n"
+               "  brig volume cp data:/result.json -",
+    FLAGS(cp_flags),
+};
+static const struct cp_verb cp_words = {
+    .words = &cp_table,
+    .usage = "brig volume cp SRC DST",
+    .thing = "volume",
+    .place = "VOLUME:PATH",
+    .copy = copy,
+};
+
 static int cp(int argc, char **argv)
 {
-    struct volume_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    int rest, status;
-
-    if (!service_parse(&cp_table, argc, argv, &options, 2, 2, "source and destination", &rest, &status))
-        return status;
-    char *from = argv[rest], *to = argv[rest + 1], *from_colon = colon_of(from), *to_colon = colon_of(to);
-    if (!from_colon == !to_colon)
-        return cli_error("%s", from_colon ? "from one volume to another: copy to - and from there, or by way of a file"
-                                          : "neither is VOLUME:PATH: brig volume cp SRC DST");
-    char *colon = from_colon ? from_colon : to_colon;
-    *colon = '\0';
-    struct cp cp = {
-        .quiet = options.quiet,
-        .tar = options.tar,
-        .max = options.max,
-        .sandbox = from_colon ? from : to,
-        .path = colon + 1 + strspn(colon + 1, "/"),
-        .local = from_colon ? to : from,
-    };
-    if (cp.tar && strcmp(cp.local, "-") != 0)
-        return cli_error("--tar is for -: a tree is sent as such");
-    if (!service_open(&client))
-        return CLI_FAILED;
-    cp.client = client;
-    signal(SIGPIPE, SIG_IGN);
-    AUTO_FD int signals = service_signals();
-    client_set_cancel(client, signals);
-    return copy(client, &cp, from_colon != NULL);
+    return cp_verb_main(&cp_words, argc, argv);
 }
 
 static const struct cli_verb subs[] = {

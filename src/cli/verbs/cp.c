@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cp.c: `brig cp`: copies files and trees into and out of a sandbox. Bytes stream and are never held whole. A file
- * appears whole or not at all on either side.
+ * cp.c: the words of `brig cp` and `brig volume cp`, and `brig cp` itself: copies files and trees into and out of a
+ * sandbox. Bytes stream and are never held whole. A file appears whole or not at all on either side.
  */
 #include "base/str.h"
 #include "cli/verbs/cp.h"
@@ -14,26 +14,14 @@ struct cp_options {
     uint64_t max;
 };
 
-static const struct flag cp_flags[] = {
+const struct flag cp_flags[] = {
     {"tar", NULL, "- is a tar archive (gzip too, on the way in)", flag_set_true, offsetof(struct cp_options, tar), 0},
     {"max", "SIZE", "bytes of files to write here (default: the sandbox's disk limit)", flag_set_size,
      offsetof(struct cp_options, max), 0},
     {"quiet", NULL, "no progress line", flag_set_true, offsetof(struct cp_options, quiet), 'q'},
 };
 
-static const struct flag_table cp_table = {
-    .usage = "brig cp [flags] SRC DST   (one of them SANDBOX:PATH; - is stdin or stdout)",
-    .purpose = "Copies a file or a tree. A directory that is there gets the copy inside; SRC/. copies what is in SRC.\n"
-               "A relative PATH begins in the sandbox's working directory. Blocks of zeroes are written as holes.\n\n"
-               "  brig cp data.csv build:/workspace/\n"
-               "  brig cp ./src build:.\n"
-               "  brig cp build:dist ./dist\n"
-               "  brig cp build:result.json - | jq .\n"
-               "  tar cz . | brig cp --tar - build:/workspace",
-    FLAGS(cp_flags),
-};
-
-/* SANDBOX:PATH, as against ./a:b or /a:b. */
+/* PLACE:PATH, as against ./a:b or /a:b. */
 static char *colon_of(char *word)
 {
     char *colon = strchr(word, ':');
@@ -83,18 +71,19 @@ int cp_failed(int r, const struct brig_err *err)
     return cli_error("%s", err->message);
 }
 
-static int cp_main(int argc, char **argv)
+int cp_verb_main(const struct cp_verb *verb, int argc, char **argv)
 {
     struct cp_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
     int rest, status;
 
-    if (!service_parse(&cp_table, argc, argv, &options, 2, 2, "source and destination", &rest, &status))
+    if (!service_parse(verb->words, argc, argv, &options, 2, 2, "source and destination", &rest, &status))
         return status;
     char *from = argv[rest], *to = argv[rest + 1], *from_colon = colon_of(from), *to_colon = colon_of(to);
-    if (!from_colon == !to_colon)
-        return cli_error("%s", from_colon ? "from one sandbox to another: copy to - and from there, or by way of a file"
-                                          : "neither is SANDBOX:PATH: brig cp SRC DST");
+    if (from_colon && to_colon)
+        return cli_error("from one %s to another: copy to - and from there, or by way of a file", verb->thing);
+    if (!from_colon && !to_colon)
+        return cli_error("neither is %s: %s", verb->place, verb->usage);
     char *colon = from_colon ? from_colon : to_colon;
     *colon = '\0';
     struct cp cp = {
@@ -102,7 +91,7 @@ static int cp_main(int argc, char **argv)
         .tar = options.tar,
         .max = options.max,
         .sandbox = from_colon ? from : to,
-        .path = colon[1] != '\0' ? colon + 1 : ".",
+        .path = colon + 1,
         .local = from_colon ? to : from,
     };
     if (cp.tar && strcmp(cp.local, "-") != 0)
@@ -113,7 +102,38 @@ static int cp_main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     AUTO_FD int signals = service_signals();
     client_set_cancel(client, signals);
-    return from_colon ? cp_down(&cp) : cp_up(&cp);
+    return verb->copy(&cp, from_colon != NULL);
+}
+
+static int copy(struct cp *cp, bool out)
+{
+    if (cp->path[0] == '\0')
+        cp->path = ".";
+    return out ? cp_down(cp) : cp_up(cp);
+}
+
+static const struct flag_table cp_table = {
+    .usage = "brig cp [flags] SRC DST   (one of them SANDBOX:PATH; - is stdin or stdout)",
+    .purpose = "Copies a file or a tree. A directory that is there gets the copy inside; SRC/. copies what is in SRC.\n"
+               "A relative PATH begins in the sandbox's working directory. Blocks of zeroes are written as holes.\n\n"
+               "  brig cp data.csv build:/workspace/\n"
+               "  brig cp ./src build:.\n"
+               "  brig cp build:dist ./dist\n"
+               "  brig cp build:result.json - | jq .\n"
+               "  tar cz . | brig cp --tar - build:/workspace",
+    FLAGS(cp_flags),
+};
+static const struct cp_verb cp_words = {
+    .words = &cp_table,
+    .usage = "brig cp SRC DST",
+    .thing = "sandbox",
+    .place = "SANDBOX:PATH",
+    .copy = copy,
+};
+
+static int cp_main(int argc, char **argv)
+{
+    return cp_verb_main(&cp_words, argc, argv);
 }
 
 const struct cli_verb cli_verb_cp = {"cp", "copy files and trees into and out of a sandbox", .main = cp_main};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cp.h: the parts of `brig cp`: cp.c parses the words, cp_up.c copies into a sandbox, cp_down.c out of one,
- * cp_progress.c shows the progress.
+ * cp.h: the parts of `brig cp` and `brig volume cp`: cp.c parses the words, cp_up.c copies into a sandbox, cp_down.c
+ * out of one, cp_progress.c shows the progress.
  */
 #ifndef BRIG_CLI_VERBS_CP_H
 #define BRIG_CLI_VERBS_CP_H
@@ -26,6 +26,18 @@ struct cp {
     const char *sandbox, *path; /* The path inside. */
     const char *local;          /* or "-" */
 };
+
+/* A verb that copies into something and out of it. */
+struct cp_verb {
+    const struct flag_table *words; /* Its flags are cp_flags. */
+    const char *usage;              /* in a message about the words */
+    const char *thing;              /* what is copied into, in a message: "sandbox" */
+    const char *place;              /* what must be one of the words: "SANDBOX:PATH" */
+    /* Gets a cp whose sandbox and path are the words before and after the colon. Returns the exit status. */
+    int (*copy)(struct cp *cp, bool out);
+};
+extern const struct flag cp_flags[3];
+int cp_verb_main(const struct cp_verb *verb, int argc, char **argv);
 
 /* These return an exit status. */
 int cp_up(const struct cp *cp);
