@@ -195,6 +195,8 @@ void request_free(struct request *rq); /* without an answer: only when rq->x is 
 void request_end(struct request *rq, bool whole);
 void request_fail(struct request *rq, const struct brig_err *err);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);
+/* Whether the service takes nothing new any more; true: the refusal was sent. */
+bool request_draining(struct request *rq) MUST_CHECK;
 void request_status(struct request *rq, unsigned status); /* an empty answer */
 void request_done(void *rq, const struct brig_err *err);  /* answers a write: 204, or why not */
 void request_result(void *rq, const char *json, size_t len, const struct brig_err *err); /* 200 and it, or why not */
@@ -242,6 +244,11 @@ bool api_only_members(struct request *rq, const char *known) MUST_CHECK;
 
 /* The member `name`: text of at least one byte and no NUL; else, or without it (NULL), the refusal was sent. */
 bool api_name(struct request *rq, const struct json_value *name, char *out, size_t size) MUST_CHECK;
+
+/* A member of the body that is text; NULL if it is absent or null. False: the refusal was sent. */
+bool api_text(struct request *rq, const char *key, const char **ret) MUST_CHECK;
+/* A member of the body that is true or false; *ret stays if it is absent. False: the refusal was sent. */
+bool api_bool(struct request *rq, const char *key, bool *ret) MUST_CHECK;
 
 void api_put(struct json *json, const char *key, const struct json_value *value); /* NULL: null */
 void api_put_time(struct json *json, const char *key, int64_t at_ns);             /* RFC 3339; 0: null */

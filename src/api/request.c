@@ -251,6 +251,13 @@ void request_refuse(struct request *rq, enum brig_code code, const char *format,
     request_fail(rq, &err);
 }
 
+bool request_draining(struct request *rq)
+{
+    if (!rq->api->draining)
+        return false;
+    return request_refuse(rq, BRIG_E_BUSY, "the service is shutting down"), true;
+}
+
 void request_text(struct request *rq, unsigned status, const char *type, const char *text, size_t len)
 {
     if (rq->x)

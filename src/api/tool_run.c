@@ -24,8 +24,8 @@ static const struct json_value no_args = {.type = JSON_OBJECT, .raw = "{}", .raw
 
 struct running *running_create(struct request *rq, const struct run_form *form)
 {
-    if (rq->api->draining)
-        return request_refuse(rq, BRIG_E_BUSY, "the service is shutting down"), NULL;
+    if (request_draining(rq))
+        return NULL;
     struct running *running = request_alloc(rq, sizeof *running);
     if (!running)
         return NULL;

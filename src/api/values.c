@@ -96,6 +96,31 @@ bool api_name(struct request *rq, const struct json_value *name, char *out, size
     return true;
 }
 
+bool api_text(struct request *rq, const char *key, const char **ret)
+{
+    const struct json_value *v = json_get(rq->json, key);
+
+    *ret = NULL;
+    if (!v || v->type == JSON_NULL)
+        return true;
+    if (v->type != JSON_STRING || v->len == 0 || strlen(v->string) != v->len)
+        return request_refuse(rq, BRIG_E_USAGE, "%s: must be text", key), false;
+    *ret = v->string;
+    return true;
+}
+
+bool api_bool(struct request *rq, const char *key, bool *ret)
+{
+    const struct json_value *v = json_get(rq->json, key);
+
+    if (!v)
+        return true;
+    if (v->type != JSON_BOOL)
+        return request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", key), false;
+    *ret = v->boolean;
+    return true;
+}
+
 void api_put_time(struct json *json, const char *key, int64_t at_ns)
 {
     at_ns ? json_key_time(json, key, at_ns, API_TIME_DIGITS) : json_key_null(json, key);

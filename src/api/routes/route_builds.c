@@ -66,42 +66,17 @@ void route_build_delete(struct request *rq)
 
 /* ---- begin ---------------------------------------- */
 
-static bool text_member(struct request *rq, const char *key, const char **ret)
-{
-    const struct json_value *v = json_get(rq->json, key);
-
-    if (v && v->type != JSON_NULL && (v->type != JSON_STRING || strlen(v->string) != v->len || !v->len)) {
-        request_refuse(rq, BRIG_E_USAGE, "%s: must be text", key);
-        return false;
-    }
-    *ret = v && v->type == JSON_STRING ? v->string : NULL;
-    return true;
-}
-
-static bool bool_member(struct request *rq, const char *key, bool *ret)
-{
-    const struct json_value *v = json_get(rq->json, key);
-
-    if (v && v->type != JSON_BOOL) {
-        request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", key);
-        return false;
-    }
-    if (v)
-        *ret = v->boolean;
-    return true;
-}
-
 static bool read_want(struct request *rq, struct build_want *want)
 {
     bool context = true;
 
     if (!api_only_members(rq, "name dockerfile path target build_args labels secrets limits network context no_cache "
                               "replace shared template_toml") ||
-        !text_member(rq, "template_toml", &want->settings) || !text_member(rq, "name", &want->name) ||
-        !text_member(rq, "dockerfile", &want->dockerfile) || !text_member(rq, "path", &want->path) ||
-        !text_member(rq, "target", &want->target) || !text_member(rq, "network", &want->network) ||
-        !bool_member(rq, "context", &context) || !bool_member(rq, "no_cache", &want->no_cache) ||
-        !bool_member(rq, "replace", &want->replace) || !bool_member(rq, "shared", &want->shared))
+        !api_text(rq, "template_toml", &want->settings) || !api_text(rq, "name", &want->name) ||
+        !api_text(rq, "dockerfile", &want->dockerfile) || !api_text(rq, "path", &want->path) ||
+        !api_text(rq, "target", &want->target) || !api_text(rq, "network", &want->network) ||
+        !api_bool(rq, "context", &context) || !api_bool(rq, "no_cache", &want->no_cache) ||
+        !api_bool(rq, "replace", &want->replace) || !api_bool(rq, "shared", &want->shared))
         return false;
     if (!want->name) {
         request_refuse(rq, BRIG_E_USAGE, "name: the template needs one");

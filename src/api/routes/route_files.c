@@ -76,18 +76,6 @@ void route_file_stat(struct request *rq)
         simple(rq, SVC_FILE_STAT, &out, buffer, &events);
 }
 
-static bool member_bool(struct request *rq, const char *name, bool *ret)
-{
-    const struct json_value *value = json_get(rq->json, name);
-
-    if (!value)
-        return true;
-    if (value->type != JSON_BOOL)
-        return request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", name), false;
-    *ret = value->boolean;
-    return true;
-}
-
 /* "0755", or the number 493 as JSON has no octals. */
 static bool member_mode(struct request *rq, uint32_t *ret)
 {
@@ -118,7 +106,7 @@ void route_file_mkdir(struct request *rq)
     bool parents = true;
 
     if (!api_only_members(rq, "path path_encoding mode parents") || !member_mode(rq, &mode) ||
-        !member_bool(rq, "parents", &parents) || !files_put_member(rq, &out, "path", 0))
+        !api_bool(rq, "parents", &parents) || !files_put_member(rq, &out, "path", 0))
         return;
     svc_put_u32(&out, mode);
     svc_put_u32(&out, parents);
@@ -133,7 +121,7 @@ void route_file_move(struct request *rq)
     struct svc_cursor out = CURSOR(buffer);
     bool replace = false;
 
-    if (!api_only_members(rq, "from from_encoding to to_encoding replace") || !member_bool(rq, "replace", &replace) ||
+    if (!api_only_members(rq, "from from_encoding to to_encoding replace") || !api_bool(rq, "replace", &replace) ||
         !files_put_member(rq, &out, "from", 0) || !files_put_bytes(rq, &out, "to"))
         return;
     svc_put_u32(&out, replace);

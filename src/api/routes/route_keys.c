@@ -112,10 +112,10 @@ static bool read_key_rights(struct request *rq, struct buf *doc)
 
     json_object(&json);
     for (size_t i = 0; i < ARRAY_SIZE(host_rights); i++) {
-        const struct json_value *right = json_get(rq->json, host_rights[i]);
-        if (right && right->type != JSON_BOOL)
-            return request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", host_rights[i]), false;
-        if (!right || !right->boolean)
+        bool right = false;
+        if (!api_bool(rq, host_rights[i], &right))
+            return false;
+        if (!right)
             continue;
         if (!rq->caller.socket) {
             request_refuse(rq, BRIG_E_FORBIDDEN, "%s: only the administrator on the unix socket may do this",

@@ -22,16 +22,6 @@ void route_pool_list(struct request *rq)
     request_json(rq, 200, &json);
 }
 
-static bool flag(struct request *rq, const char *name, bool *ret)
-{
-    const struct json_value *value = json_get(rq->json, name);
-
-    *ret = value && value->boolean;
-    if (!value || value->type == JSON_BOOL)
-        return true;
-    return request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", name), false;
-}
-
 void route_pool_prewarm(struct request *rq)
 {
     const struct json_value *language = json_get(rq->json, "language"), *count = json_get(rq->json, "count"),
@@ -41,8 +31,8 @@ void route_pool_prewarm(struct request *rq)
                              .template_name = template && template->type == JSON_STRING ? template->string : NULL};
     struct brig_err err = {0};
 
-    if (!api_only_members(rq, "language count template strict network") || !flag(rq, "strict", &want.strict) ||
-        !flag(rq, "network", &want.network))
+    if (!api_only_members(rq, "language count template strict network") || !api_bool(rq, "strict", &want.strict) ||
+        !api_bool(rq, "network", &want.network))
         return;
     if (language && (language->type != JSON_STRING || tool_language_parse(language->string, &want.language) < 0))
         return request_refuse(rq, BRIG_E_USAGE, "language: must be python, javascript, typescript or bash");

@@ -126,7 +126,7 @@ int api_signal(const struct json_value *value)
 
 void route_process_signal(struct request *rq)
 {
-    const struct json_value *group = json_get(rq->json, "group");
+    bool group = false;
     int signum = api_signal(json_get(rq->json, "signal"));
     struct brig_err err;
 
@@ -134,12 +134,11 @@ void route_process_signal(struct request *rq)
         return;
     if (signum < 0)
         return request_refuse(rq, BRIG_E_USAGE, "signal: must be a name such as \"TERM\", or a number from 1 to 64");
-    if (group && group->type != JSON_BOOL)
-        return request_refuse(rq, BRIG_E_USAGE, "group: must be true or false");
+    if (!api_bool(rq, "group", &group))
+        return;
     if (!process_running(rq->process))
         return request_refuse(rq, BRIG_E_CONFLICT, "process %u has ended", process_number(rq->process));
-    if (process_signal(rq->process, &rq->caller, signum, group && group->boolean ? SVC_SIGNAL_GROUP : 0, request_done,
-                       rq, &err) < 0)
+    if (process_signal(rq->process, &rq->caller, signum, group ? SVC_SIGNAL_GROUP : 0, request_done, rq, &err) < 0)
         request_fail(rq, &err);
 }
 

@@ -436,8 +436,8 @@ void route_runs_create(struct request *rq)
 {
     struct brig_err err;
 
-    if (rq->api->draining)
-        return request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
+    if (request_draining(rq))
+        return;
     struct oneshot *shot = oneshot_create(rq);
     if (!shot)
         return;

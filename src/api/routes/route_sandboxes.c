@@ -72,8 +72,8 @@ void route_sandbox_create(struct request *rq)
     struct sbox_spec spec;
     struct brig_err err;
 
-    if (rq->api->draining)
-        return request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
+    if (request_draining(rq))
+        return;
     if (key && (key[0] == '\0' || strlen(key) > 255))
         return request_refuse(rq, BRIG_E_USAGE, "Idempotency-Key: must have 1 to 255 bytes");
     if (crypto_sha256(rq->body, rq->body_len, fingerprint) < 0)

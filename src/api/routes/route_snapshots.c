@@ -14,7 +14,7 @@
 
 /* ---- answers -------------------------------------------------------------------------------------------- */
 
-static void put_snapshot(struct json *json, const struct object *object)
+static void put_snapshot(const struct request *rq UNUSED, struct json *json, const struct object *object)
 {
     const struct snapshot *snapshot = snapshot_of(object);
 
@@ -34,53 +34,26 @@ static void put_snapshot(struct json *json, const struct object *object)
     json_end(json);
 }
 
-static void answer(struct request *rq, unsigned status, const struct object *object)
+static const struct object *find(const struct api *api, const char *org_id, const char *name)
 {
-    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
-    struct json json = JSON_INIT(&out);
-
-    put_snapshot(&json, object);
-    request_json(rq, status, &json);
+    return snapshots_find(api->snapshots, org_id, name);
 }
 
-/* The snapshot that the path names; NULL: the refusal was sent. */
-static const struct object *find(struct request *rq)
+static const struct object *first(const struct api *api, const char *org_id)
 {
-    const struct object *object = snapshots_find(rq->api->snapshots, rq->caller.org_id, rq->arg[0]);
-
-    if (!object)
-        request_refuse(rq, BRIG_E_NOT_FOUND, "snapshot %.64s not found", rq->arg[0]);
-    return object;
+    return objects_first(snapshots_objects(api->snapshots), org_id);
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------- */
-
-static void list_seen(void *ctx, const struct disk_space *space UNUSED)
-{
-    struct request *rq = ctx;
-
-    request_list_objects(rq, "snapshots", objects_first(snapshots_objects(rq->api->snapshots), rq->caller.org_id),
-                         put_snapshot);
-}
+static const struct disk_kind snapshots = {"snapshot", "snapshots", find, first, put_snapshot};
 
 void route_snapshot_list(struct request *rq)
 {
-    disks_look_then(rq, list_seen);
-}
-
-static void get_seen(void *ctx, const struct disk_space *space UNUSED)
-{
-    struct request *rq = ctx;
-    const struct object *object = find(rq);
-
-    if (object)
-        answer(rq, 200, object);
+    disk_list(rq, &snapshots);
 }
 
 void route_snapshot_get(struct request *rq)
 {
-    if (find(rq))
-        disks_look_then(rq, get_seen);
+    disk_get(rq, &snapshots);
 }
 
 /* ---- members of bodies ---------------------------------------------------------------------------------- */
@@ -94,48 +67,22 @@ static bool read_name(struct request *rq, char *out, size_t size)
     return !v || v->type == JSON_NULL || api_name(rq, v, out, size);
 }
 
-static bool read_bool(struct request *rq, const char *key, bool *ret)
-{
-    const struct json_value *v = json_get(rq->json, key);
-
-    if (v && v->type != JSON_BOOL) {
-        request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", key);
-        return false;
-    }
-    *ret = v && v->boolean;
-    return true;
-}
-
 /* "volumes": false means none of them. */
 static bool read_volumes(struct request *rq, bool *ret_none)
 {
-    const struct json_value *v = json_get(rq->json, "volumes");
+    bool volumes = true;
 
-    if (v && v->type != JSON_BOOL) {
-        request_refuse(rq, BRIG_E_USAGE, "volumes: must be true or false");
+    if (!api_bool(rq, "volumes", &volumes))
         return false;
-    }
-    *ret_none = v && !v->boolean;
+    *ret_none = !volumes;
     return true;
-}
-
-static bool is_draining(struct request *rq)
-{
-    if (rq->api->draining)
-        request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
-    return rq->api->draining;
 }
 
 /* ---- snapshots ------------------------------------------------------------------------------------------ */
 
 static void on_taken(void *ctx, const struct object *object, const struct brig_err *err)
 {
-    struct request *rq = ctx;
-
-    if (err)
-        request_fail(rq, err);
-    else
-        answer(rq, 201, object);
+    disk_made(ctx, &snapshots, object, err);
 }
 
 void route_sandbox_snapshot(struct request *rq)
@@ -143,7 +90,7 @@ void route_sandbox_snapshot(struct request *rq)
     char name[DISK_LABEL_SIZE + 64];
     struct brig_err err;
 
-    if (is_draining(rq) || !api_only_members(rq, "name") || !read_name(rq, name, sizeof name))
+    if (request_draining(rq) || !api_only_members(rq, "name") || !read_name(rq, name, sizeof name))
         return;
     if (sbox_snapshot(rq->sbox, &rq->caller, name, on_taken, rq, &err) < 0)
         request_fail(rq, &err);
@@ -151,7 +98,7 @@ void route_sandbox_snapshot(struct request *rq)
 
 void route_snapshot_delete(struct request *rq)
 {
-    const struct object *object = find(rq);
+    const struct object *object = disk_find(rq, &snapshots);
     struct brig_err err;
 
     if (object && snapshot_remove(rq->api->manager, &rq->caller, object, request_done, rq, &err) < 0)
@@ -190,10 +137,10 @@ void route_snapshot_restore(struct request *rq)
     struct disk_copy_want want = {.idempotency_key = key, .fingerprint = sum};
     struct brig_err err;
 
-    if (is_draining(rq) || !api_only_members(rq, "name replace volumes") || !read_name(rq, name, sizeof name) ||
-        !read_bool(rq, "replace", &want.replace) || !read_volumes(rq, &want.no_volumes))
+    if (request_draining(rq) || !api_only_members(rq, "name replace volumes") || !read_name(rq, name, sizeof name) ||
+        !api_bool(rq, "replace", &want.replace) || !read_volumes(rq, &want.no_volumes))
         return;
-    const struct object *object = find(rq);
+    const struct object *object = disk_find(rq, &snapshots);
     if (!object)
         return;
     want.name = name[0] ? name : NULL;
@@ -232,7 +179,7 @@ void route_sandbox_fork(struct request *rq)
     struct disk_copy_want want = {.count = 1};
     struct brig_err err;
 
-    if (is_draining(rq) || !api_only_members(rq, "count name volumes") || !read_name(rq, name, sizeof name) ||
+    if (request_draining(rq) || !api_only_members(rq, "count name volumes") || !read_name(rq, name, sizeof name) ||
         !read_volumes(rq, &want.no_volumes))
         return;
     if (count && (count->type != JSON_NUMBER || !count->integer || count->i64 < 1 || count->i64 > FORKS_MAX)) {
@@ -267,8 +214,8 @@ void route_sandbox_commit(struct request *rq)
     bool replace = false;
     struct brig_err err;
 
-    if (is_draining(rq) || !api_only_members(rq, "name replace") ||
-        !api_name(rq, json_get(rq->json, "name"), name, sizeof name) || !read_bool(rq, "replace", &replace))
+    if (request_draining(rq) || !api_only_members(rq, "name replace") ||
+        !api_name(rq, json_get(rq->json, "name"), name, sizeof name) || !api_bool(rq, "replace", &replace))
         return;
     if (library_may_load(rq->api->library, &rq->caller, &err) < 0 ||
         sbox_commit(rq->sbox, &rq->caller, name, replace, on_committed, rq, &err) < 0)

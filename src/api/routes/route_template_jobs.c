@@ -219,41 +219,16 @@ static void pull(struct request *rq, const char *reference, const struct library
     rq->left = making_left;
 }
 
-/* A member that is text, or absent (NULL). False: the refusal was sent. */
-static bool text_member(struct request *rq, const char *key, const char **ret)
-{
-    const struct json_value *v = json_get(rq->json, key);
-
-    if (v && (v->type != JSON_STRING || strlen(v->string) != v->len)) {
-        request_refuse(rq, BRIG_E_USAGE, "%s: must be text", key);
-        return false;
-    }
-    *ret = v ? v->string : NULL;
-    return true;
-}
-
-static bool bool_member(struct request *rq, const char *key, bool *ret)
-{
-    const struct json_value *v = json_get(rq->json, key);
-
-    if (v && v->type != JSON_BOOL) {
-        request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", key);
-        return false;
-    }
-    *ret = v && v->boolean;
-    return true;
-}
-
 void route_template_pull(struct request *rq)
 {
     struct library_want want = {.name = NULL};
     const char *reference = NULL;
 
-    if (!api_only_members(rq, "reference name platform replace shared") || !text_member(rq, "reference", &reference) ||
-        !text_member(rq, "name", &want.name) || !text_member(rq, "platform", &want.platform) ||
-        !bool_member(rq, "replace", &want.replace) || !bool_member(rq, "shared", &want.shared))
+    if (!api_only_members(rq, "reference name platform replace shared") || !api_text(rq, "reference", &reference) ||
+        !api_text(rq, "name", &want.name) || !api_text(rq, "platform", &want.platform) ||
+        !api_bool(rq, "replace", &want.replace) || !api_bool(rq, "shared", &want.shared))
         return;
-    if (!reference || !reference[0])
+    if (!reference)
         request_refuse(rq, BRIG_E_USAGE, "reference: an image is needed, such as docker.io/library/debian:12");
     else
         pull(rq, reference, &want);

@@ -203,19 +203,6 @@ static void on_tagged(void *ctx, const struct object *object, const struct brig_
     answer(rq, 201, object);
 }
 
-static bool read_bool(struct request *rq, const char *key, bool *ret)
-{
-    const struct json_value *v = json_get(rq->json, key);
-
-    if (v && v->type != JSON_BOOL) {
-        request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", key);
-        return false;
-    }
-    if (v)
-        *ret = v->boolean;
-    return true;
-}
-
 void route_template_tag(struct request *rq)
 {
     char name[TEMPLATE_NAME_MAX + 64];
@@ -223,14 +210,14 @@ void route_template_tag(struct request *rq)
     struct brig_err err;
 
     if (!api_only_members(rq, "name replace shared") || !api_name(rq, json_get(rq->json, "name"), name, sizeof name) ||
-        !read_bool(rq, "replace", &replace))
+        !api_bool(rq, "replace", &replace))
         return;
     const struct object *object = find(rq);
     if (!object)
         return;
     struct template_info info = *template_of(object);
     info.shared = info.shared && str_eq(object->org_id, rq->caller.org_id) && rq->caller.socket;
-    if (!read_bool(rq, "shared", &info.shared))
+    if (!api_bool(rq, "shared", &info.shared))
         return;
     if (info.shared && (!rq->caller.socket || !str_eq(rq->caller.org_id, templates_shared_org(rq->api->templates)))) {
         request_refuse(rq, BRIG_E_FORBIDDEN,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * route_volumes.c: the volumes of an organisation. Every key of the organisation sees them, every key that writes makes
- * and removes them. An answer says what the provider's disks have at this moment, so it asks for that first.
+ * and removes them.
  */
 #include <string.h>
 
@@ -12,17 +12,6 @@
 #include "sandbox/spec.h"
 
 /* ---- answers -------------------------------------------------------------------------------------------- */
-
-void disk_look_put(struct json *json, const struct disk_look *look)
-{
-    json_key_string(json, "state", look->lost ? "lost" : "ready");
-    json_key(json, "used_bytes"), look->known ? json_u64(json, look->used) : json_null(json);
-    json_key(json, "own_bytes");
-    if (look->known && look->own != BRIG_USAGE_UNKNOWN)
-        json_u64(json, look->own);
-    else
-        json_null(json);
-}
 
 static void put_user(void *ctx, const struct sbox *sbox, bool read_only)
 {
@@ -54,76 +43,33 @@ static void put_volume(const struct request *rq, struct json *json, const struct
     json_end(json);
 }
 
-static void answer(struct request *rq, unsigned status, const struct object *object)
+static const struct object *find(const struct api *api, const char *org_id, const char *name)
 {
-    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
-    struct json json = JSON_INIT(&out);
-
-    put_volume(rq, &json, object);
-    request_json(rq, status, &json);
+    return volumes_find(api->volumes, org_id, name);
 }
 
-/* The volume that the path names; NULL: the refusal was sent. */
-static const struct object *find(struct request *rq)
+static const struct object *first(const struct api *api, const char *org_id)
 {
-    const struct object *object = volumes_find(rq->api->volumes, rq->caller.org_id, rq->arg[0]);
-
-    if (!object)
-        request_refuse(rq, BRIG_E_NOT_FOUND, "volume %.64s not found", rq->arg[0]);
-    return object;
+    return objects_first(volumes_objects(api->volumes), org_id);
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------- */
-
-/* Without an answer of the provider, what is known of the disks is shown. */
-void disks_look_then(struct request *rq, disks_seen_fn *then)
-{
-    if (disks_look(rq->api->manager, then, rq, NULL) < 0)
-        then(rq, NULL);
-}
-
-static void list_seen(void *ctx, const struct disk_space *space UNUSED)
-{
-    struct request *rq = ctx;
-    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
-    struct json json = JSON_INIT(&out);
-
-    request_list_begin(&json, "volumes");
-    for (const struct object *o = objects_first(volumes_objects(rq->api->volumes), rq->caller.org_id); o; o = o->next)
-        put_volume(rq, &json, o);
-    request_list_end(rq, &json);
-}
+static const struct disk_kind volumes = {"volume", "volumes", find, first, put_volume};
 
 void route_volume_list(struct request *rq)
 {
-    disks_look_then(rq, list_seen);
-}
-
-static void get_seen(void *ctx, const struct disk_space *space UNUSED)
-{
-    struct request *rq = ctx;
-    const struct object *object = find(rq);
-
-    if (object)
-        answer(rq, 200, object);
+    disk_list(rq, &volumes);
 }
 
 void route_volume_get(struct request *rq)
 {
-    if (find(rq))
-        disks_look_then(rq, get_seen);
+    disk_get(rq, &volumes);
 }
 
 /* ---- changes -------------------------------------------------------------------------------------------- */
 
 static void on_made(void *ctx, const struct object *object, const struct brig_err *err)
 {
-    struct request *rq = ctx;
-
-    if (err)
-        request_fail(rq, err);
-    else
-        answer(rq, 201, object);
+    disk_made(ctx, &volumes, object, err);
 }
 
 static bool read_inodes(struct request *rq, uint64_t *ret)
@@ -145,12 +91,8 @@ void route_volume_create(struct request *rq)
     uint64_t bytes = 0, inodes = 0;
     struct brig_err err;
 
-    if (rq->api->draining) {
-        request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
-        return;
-    }
-    if (!api_only_members(rq, "name size inodes") || !api_name(rq, json_get(rq->json, "name"), name, sizeof name) ||
-        !read_inodes(rq, &inodes))
+    if (request_draining(rq) || !api_only_members(rq, "name size inodes") ||
+        !api_name(rq, json_get(rq->json, "name"), name, sizeof name) || !read_inodes(rq, &inodes))
         return;
     if (!size) {
         request_refuse(rq, BRIG_E_USAGE, "size: is needed, such as 1073741824 or \"1g\"");
@@ -163,7 +105,7 @@ void route_volume_create(struct request *rq)
 
 void route_volume_delete(struct request *rq)
 {
-    const struct object *object = find(rq);
+    const struct object *object = disk_find(rq, &volumes);
     struct brig_err err;
 
     if (object && volume_remove(rq->api->manager, &rq->caller, object, request_done, rq, &err) < 0)
