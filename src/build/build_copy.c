@@ -33,11 +33,11 @@ static int read_dest(struct build_stage *stage, const struct dockerfile_step *st
 {
     size_t len = strlen(text);
     bool is_dir = len > 0 && (text[len - 1] == '/' || str_eq(text, ".") || (len > 1 && str_eq(text + len - 2, "/.")));
-    char path[4096 + 1];
+    char path[4096];
 
     if (!len)
         return step_refuse(err, step, "the destination is empty");
-    if (clean_path(stage->image.workdir, text, path) < 0)
+    if (path_clean_absolute(stage->image.workdir, text, path, sizeof path) < 0)
         return step_refuse(err, step, "%.64s: the path is too long", text);
     if (is_dir && !str_eq(path, "/") && strlen(path) < 4095)
         memcpy(path + strlen(path), "/", 2);
@@ -49,13 +49,13 @@ static int read_dest(struct build_stage *stage, const struct dockerfile_step *st
 static int read_source(struct build_stage *stage, const struct dockerfile_step *step, const char *text,
                        struct copying *ret, struct brig_err *err)
 {
-    char path[4096 + 1];
+    char path[4096];
 
     if (strstr(text, "://") || str_starts(text, "git@"))
         return step_refuse(err, step, "%.64s: sources of the network are not supported; use RUN", text);
     if (!text[0])
         return step_refuse(err, step, "a source is empty");
-    if (clean_path("/", text, path) < 0)
+    if (path_clean_absolute("/", text, path, sizeof path) < 0)
         return step_refuse(err, step, "%.64s: the path is too long", text);
     const char *kept = build_keep(stage->build, path[1] ? path + 1 : ".");
     return kept && list_add(stage->build, &ret->sources, kept) == 0 ? 0 : err_nomem(err);

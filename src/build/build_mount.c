@@ -90,7 +90,8 @@ static int check(struct build *build, const struct dockerfile_step *step, struct
     } else {
         mount->has_target = mount->target;
     }
-    if (!mount->target || mount->target[0] != '/' || clean_path("/", mount->target, path) < 0 || str_eq(path, "/"))
+    if (!mount->target || mount->target[0] != '/' || path_clean_absolute("/", mount->target, path, sizeof path) < 0 ||
+        str_eq(path, "/"))
         return step_refuse(err, step, "--mount: expected target=, an absolute path");
     if (mount->kind == MOUNT_SECRET && (!str_starts(path, SECRETS_DIR "/") || strchr(path + sizeof SECRETS_DIR, '/')))
         return step_refuse(err, step, "--mount=type=secret: target must be a file in " SECRETS_DIR ", or use env=");

@@ -22,6 +22,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "build/build.h"
 #include "codec/dockerfile/dockerfile.h"
@@ -283,8 +284,6 @@ bool stage_cached(struct build_stage *stage); /* Is it known what the step with 
 /* brig-layer writes to *sink, with the layers of `view` at /layer. done follows, or the stage fails. */
 int stage_tool(struct build_stage *stage, const struct build_stage *view, const char *const *argv, const char *blob,
                struct build_sink **sink, void (*done)(struct build_stage *stage), struct brig_err *err) MUST_CHECK;
-/* An absolute path without ".", ".." and double slashes; a relative one is below base. -ENAMETOOLONG. */
-int clean_path(const char *base, const char *path, char out[4096]) MUST_CHECK;
 void stage_stop(struct build_stage *stage);    /* What is under way ends. */
 void stage_release(struct build_stage *stage); /* its layers */
 /* The tar of a layer is complete in stage->sink. */

@@ -228,34 +228,6 @@ int stage_tool(struct build_stage *stage, const struct build_stage *view, const 
 
 /* ---- WORKDIR ---------------------------------------- */
 
-int clean_path(const char *base, const char *path, char out[4096])
-{
-    char text[8192];
-    size_t len = 0;
-    int r = path[0] == '/' ? str_copy(text, sizeof text, path) : str_format(text, sizeof text, "%s/%s", base, path);
-
-    if (r < 0)
-        return r;
-    for (const char *at = text; *at;) {
-        size_t n = strcspn(at, "/");
-        if (n == 2 && at[0] == '.' && at[1] == '.') {
-            while (len > 0 && out[--len] != '/')
-                ;
-        } else if (n > 0 && !(n == 1 && at[0] == '.')) {
-            if (len + n + 2 > 4096)
-                return -ENAMETOOLONG;
-            out[len++] = '/';
-            memcpy(out + len, at, n);
-            len += n;
-        }
-        at += n + (at[n] == '/');
-    }
-    if (len == 0)
-        out[len++] = '/';
-    out[len] = '\0';
-    return 0;
-}
-
 static int do_workdir(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
 {
     const char *text;
@@ -267,7 +239,7 @@ static int do_workdir(struct build_stage *stage, const struct dockerfile_step *s
         return r;
     if (!text[0])
         return step_refuse(err, step, "%.64s: expected a directory, but it is empty", step->words[0]);
-    if (clean_path(stage->image.workdir, text, path) < 0)
+    if (path_clean_absolute(stage->image.workdir, text, path, sizeof path) < 0)
         return step_refuse(err, step, "%.64s: the path is too long", text);
     stage->image.workdir = build_keep(stage->build, path);
     if (!stage->image.workdir || key_begin(stage, "workdir", &key) < 0)

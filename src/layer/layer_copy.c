@@ -19,6 +19,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "codec/dockerfile/dockerignore.h"
 #include "codec/dockerfile/path_match.h"

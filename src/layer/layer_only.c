@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "codec/dockerfile/path_match.h"
 #include "layer/layer.h"

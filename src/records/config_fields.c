@@ -14,6 +14,7 @@
 #include "base/ascii.h"
 #include "base/err.h"
 #include "base/parse.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "records/configs_priv.h"
 #include "records/requirement.h"
@@ -194,41 +195,9 @@ static bool is_text(const struct json_value *value)
 
 /* ---- directories -------------------------------------------------------------------------------------- */
 
-/* Absolute, without `.`, `..`, doubled and last slashes; nothing is looked at. */
 static int clean_path(const char *path, char out[TEXT_MAX])
 {
-    size_t len = 0;
-
-    if (path[0] != '/')
-        return -EINVAL;
-    while (*path) {
-        path += strspn(path, "/");
-        size_t n = strcspn(path, "/");
-        if (n == 2 && memcmp(path, "..", 2) == 0) {
-            while (len > 0 && out[--len] != '/')
-                ;
-        } else if (n > 0 && !(n == 1 && path[0] == '.')) {
-            if (len + n + 2 > TEXT_MAX)
-                return -ENAMETOOLONG;
-            out[len++] = '/';
-            memcpy(out + len, path, n);
-            len += n;
-        }
-        path += n;
-    }
-    if (len == 0)
-        out[len++] = '/';
-    out[len] = '\0';
-    return 0;
-}
-
-static bool is_in(const char *path, const char *dir)
-{
-    size_t len = strlen(dir);
-
-    if (str_eq(dir, "/"))
-        return true;
-    return strncmp(path, dir, len) == 0 && (path[len] == '\0' || path[len] == '/');
+    return path[0] == '/' ? path_clean_absolute("", path, out, TEXT_MAX) : -EINVAL;
 }
 
 static bool is_below_named(const struct configs *configs, const char *path)
@@ -236,11 +205,12 @@ static bool is_below_named(const struct configs *configs, const char *path)
     const char *list = configs->options.config->allowed_dirs;
     char dir[TEXT_MAX], clean[TEXT_MAX];
 
-    if (clean_path(configs->default_dir, clean) == 0 && is_in(path, clean))
+    if (clean_path(configs->default_dir, clean) > 0 && path_is_in(path, clean))
         return true;
     while (list && *list) {
         size_t n = strcspn(list, ":");
-        if (str_format(dir, sizeof dir, "%.*s", (int)n, list) > 0 && clean_path(dir, clean) == 0 && is_in(path, clean))
+        if (str_format(dir, sizeof dir, "%.*s", (int)n, list) > 0 && clean_path(dir, clean) > 0 &&
+            path_is_in(path, clean))
             return true;
         list += n + (list[n] == ':');
     }
@@ -251,7 +221,7 @@ bool config_dir_allowed(const struct configs *configs, const char *path)
 {
     char clean[TEXT_MAX];
 
-    return clean_path(path, clean) == 0 && is_below_named(configs, clean);
+    return clean_path(path, clean) > 0 && is_below_named(configs, clean);
 }
 
 static int put_dir(const struct configs *configs, const struct json_value *value, struct json *json,

@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "base/str.h"
 
 #define MAX_RULES 64u
@@ -126,41 +127,12 @@ void rules_free(struct rule *rules, size_t n)
 
 /* ---- paths ---------------------------------------------------------------------------------------- */
 
-/* Absolute, without `.`, `..` and doubled slashes; `..` at the top stays there, as the kernel has it. */
-static int clean_path(const char *path, char *out, size_t size)
-{
-    char whole[MAX_PATH * 2];
-    size_t len = 0;
-
-    if (str_format(whole, sizeof(whole), "%s%s", path[0] == '/' ? "" : HOME "/", path) < 0)
-        return -ENAMETOOLONG;
-    for (const char *at = whole; *at;) {
-        size_t n = strcspn(at, "/");
-        if (n == 2 && at[0] == '.' && at[1] == '.') {
-            while (len > 0 && out[--len] != '/')
-                ;
-        } else if (n > 0 && !(n == 1 && at[0] == '.')) {
-            if (len + n + 2 > size)
-                return -ENAMETOOLONG;
-            out[len++] = '/';
-            memcpy(out + len, at, n);
-            len += n;
-        }
-        at += n + (at[n] == '/');
-    }
-    out[len] = '\0'; /* the root is the empty string: every other path begins with it and a slash */
-    return 0;
-}
-
 static bool is_within(const char *path, size_t path_len, const char *base)
 {
     char clean[MAX_PATH], clean_base[MAX_PATH];
 
-    if (strlen(path) != path_len || clean_path(path, clean, sizeof(clean)) < 0 ||
-        clean_path(base, clean_base, sizeof(clean_base)) < 0)
-        return false;
-    size_t len = strlen(clean_base);
-    return strncmp(clean, clean_base, len) == 0 && (clean[len] == '/' || clean[len] == '\0');
+    return strlen(path) == path_len && path_clean_absolute(HOME, path, clean, sizeof(clean)) > 0 &&
+           path_clean_absolute(HOME, base, clean_base, sizeof(clean_base)) > 0 && path_is_in(clean, clean_base);
 }
 
 /* ---- asking --------------------------------------------------------------------------------------- */

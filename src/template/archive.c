@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "codec/json/json_read.h"
 
@@ -35,35 +36,6 @@ void archive_free(struct archive *archive)
     mem_free(archive);
 }
 
-/* Writes a path without empty parts and "."; ".." takes the part before. base: the directory that a link lies in. */
-static int normalise(const char *base, const char *path, char out[ARCHIVE_NAME_MAX])
-{
-    size_t len = 0;
-
-    out[0] = '\0';
-    for (int half = path[0] == '/' ? 1 : 0; half < 2; half++) {
-        for (const char *at = half ? path : base; *at;) {
-            size_t n = strcspn(at, "/");
-            if (n == 2 && at[0] == '.' && at[1] == '.') {
-                while (len > 0 && out[len - 1] != '/')
-                    len--;
-                len -= len > 0;
-            } else if (n > 0 && !(n == 1 && at[0] == '.')) {
-                if (len + n + 2 > ARCHIVE_NAME_MAX)
-                    return -ENAMETOOLONG;
-                if (len > 0)
-                    out[len++] = '/';
-                memcpy(out + len, at, n);
-                len += n;
-            }
-            out[len] = '\0';
-            at += n;
-            at += *at == '/';
-        }
-    }
-    return 0;
-}
-
 static const char *text_of(const struct json_value *line, const char *key)
 {
     const struct json_value *v = json_get(line, key);
@@ -87,7 +59,7 @@ static int add(struct archive *archive, const struct json_value *line)
     if (!name || !type || offset < 0 || size < 0)
         return -EINVAL;
     bool is_link = link && link[0] && !str_eq(type, "file");
-    if ((!str_eq(type, "file") && !is_link) || normalise("", name, plain) < 0 ||
+    if ((!str_eq(type, "file") && !is_link) || path_clean(name, plain, sizeof plain) < 0 ||
         strlen(link ? link : "") >= ARCHIVE_NAME_MAX)
         return 0; /* a directory, or nothing that an image names */
     struct archive_member member = {.name = mem_strdup(plain),
@@ -142,7 +114,7 @@ const struct archive_member *archive_find(const struct archive *archive, const c
 {
     char plain[ARCHIVE_NAME_MAX], base[ARCHIVE_NAME_MAX];
 
-    if (normalise("", name, plain) < 0)
+    if (path_clean(name, plain, sizeof plain) < 0)
         return NULL;
     for (int i = 0; i < LINKS_MAX; i++) {
         const struct archive_member *member = find(archive, plain);
@@ -152,7 +124,7 @@ const struct archive_member *archive_find(const struct archive *archive, const c
         size_t len = slash ? (size_t)(slash - member->name) : 0;
         memcpy(base, member->name, len);
         base[len] = '\0';
-        if (normalise(base, member->link, plain) < 0)
+        if (path_clean_below(base, member->link, plain, sizeof plain) < 0)
             return NULL;
     }
     return NULL;

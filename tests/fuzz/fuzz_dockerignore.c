@@ -5,6 +5,7 @@
  */
 #include "fuzz.h"
 
+#include "base/path.h"
 #include "codec/dockerfile/dockerignore.h"
 #include "codec/dockerfile/path_match.h"
 

@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "base/utf8.h"
 
@@ -469,6 +470,44 @@ static void a_filter_that_is_too_long_is_not_installed(void **state)
     assert_true(getpid() > 0);
 }
 
+static void paths_are_cleaned(void **state)
+{
+    static const char *const cases[][2] = {{"", ""},          {"/", ""},        {".", ""},         {"a", "a"},
+                                           {"/a//b/", "a/b"}, {"a/./b", "a/b"}, {"a/../b", "b"},   {"../../x", "x"},
+                                           {"a/b/../..", ""}, {"..a", "..a"},   {"a/...", "a/..."}};
+    char out[16];
+    (void)state;
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        assert_int_equal(path_clean(cases[i][0], out, sizeof(out)), (int)strlen(cases[i][1]));
+        assert_string_equal(out, cases[i][1]);
+    }
+    assert_int_equal(path_clean("0123456789abcde", out, sizeof(out)), 15);
+    assert_int_equal(path_clean("0123456789abcdef", out, sizeof(out)), -ENAMETOOLONG);
+    assert_int_equal(path_clean("a", out, 0), -ENAMETOOLONG);
+}
+
+static void paths_are_cleaned_below_a_directory(void **state)
+{
+    static const char *const cases[][3] = {{"/w", "a", "/w/a"},           {"/w", "/a", "/a"}, {"/w/", "../a/", "/a"},
+                                           {"/w", "../../a", "/a"},       {"/w", "..", "/"},  {"", ".", "/"},
+                                           {"/w/x", "./b//c", "/w/x/b/c"}};
+    char out[16];
+    (void)state;
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        assert_int_equal(path_clean_absolute(cases[i][0], cases[i][1], out, sizeof(out)), (int)strlen(cases[i][2]));
+        assert_string_equal(out, cases[i][2]);
+        assert_int_equal(path_clean_below(cases[i][0], cases[i][1], out, sizeof(out)), (int)strlen(cases[i][2]) - 1);
+        assert_string_equal(out, cases[i][2] + 1);
+    }
+    assert_int_equal(path_clean_absolute("/", "0123456789abcd", out, sizeof(out)), 15);
+    assert_int_equal(path_clean_absolute("/", "0123456789abcde", out, sizeof(out)), -ENAMETOOLONG);
+    assert_int_equal(path_clean_absolute("/", "", out, 1), -ENAMETOOLONG);
+    assert_true(path_is_in("/a/b", "/a") && path_is_in("/a", "/a") && path_is_in("/a", "/") && path_is_in("/", "/"));
+    assert_false(path_is_in("/ab", "/a") || path_is_in("/", "/a") || path_is_in("/b", "/a"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +520,8 @@ int main(void)
         cmocka_unit_test(utf8_takes_only_well_formed),
         cmocka_unit_test(utf8_writes_what_it_reads),
         cmocka_unit_test(a_filter_that_is_too_long_is_not_installed),
+        cmocka_unit_test(paths_are_cleaned),
+        cmocka_unit_test(paths_are_cleaned_below_a_directory),
         cmocka_unit_test(ids_have_their_shape),
         cmocka_unit_test(clocks_run),
         cmocka_unit_test(fd_reads_small_files_only),

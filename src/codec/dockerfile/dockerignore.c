@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "codec/dockerfile/path_match.h"

@@ -5,7 +5,6 @@
  */
 #include "codec/dockerfile/path_match.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -135,31 +134,4 @@ bool path_has_wildcard(const char *text, size_t len)
             return true;
     }
     return false;
-}
-
-int path_clean(const char *path, char *out, size_t size)
-{
-    size_t used = 0;
-
-    for (const char *part = path; *part;) {
-        size_t n = strcspn(part, "/");
-        const char *next = part + n + (part[n] == '/');
-
-        if (n == 2 && part[0] == '.' && part[1] == '.') {
-            while (used > 0 && out[--used] != '/')
-                ;
-        } else if (n > 0 && !(n == 1 && part[0] == '.')) {
-            if (used + (used > 0) + n + 1 > size)
-                return -ENAMETOOLONG;
-            if (used > 0)
-                out[used++] = '/';
-            memcpy(out + used, part, n);
-            used += n;
-        }
-        part = next;
-    }
-    if (size == 0)
-        return -ENAMETOOLONG;
-    out[used] = '\0';
-    return (int)used;
 }

@@ -14,10 +14,5 @@ bool path_pattern_valid(const char *pattern);
 bool path_match(const char *pattern, const char *path);
 /* Has it one of * ? [ that no backslash precedes? The text need not end after len bytes. */
 bool path_has_wildcard(const char *text, size_t len);
-/*
- * Makes a path relative to the root and short: no slash at either end, no double one, no `.`; a `..` takes the name
- * before it away, and none leads out. The root is "". Returns the length or -ENAMETOOLONG.
- */
-int path_clean(const char *path, char *out, size_t size) MUST_CHECK;
 
 #endif
