@@ -150,6 +150,27 @@ int only_init(struct layer_own *own, int root, const struct layer_options *optio
 int pattern_split(const char *source, char fixed[TAR_NAME_MAX + 1], const char **ret_pattern,
                   char clean[TAR_NAME_MAX + 1], struct brig_err *err) MUST_CHECK;
 
+/* ---- layer_todo.c: the names of a path that are still to be walked ------------------------------------------- */
+
+struct layer_todo {
+    char text[2 * (TAR_NAME_MAX + 1)];
+    size_t at;
+    unsigned links;
+};
+
+int todo_init(struct layer_todo *todo, const char *path, size_t len) MUST_CHECK; /* 0 or -ENAMETOOLONG */
+/*
+ * The length of the next name, or 0 at the end; "." is passed over. The name has no NUL behind it, and todo_link()
+ * overwrites it.
+ */
+size_t todo_next(struct layer_todo *todo, const char **ret_name);
+static inline bool todo_is_empty(const struct layer_todo *todo)
+{
+    return todo->text[todo->at] == '\0';
+}
+/* Puts the target of a link before what is left. 0, -ENAMETOOLONG, or -ELOOP if there were too many links. */
+int todo_link(struct layer_todo *todo, const char *link, size_t len) MUST_CHECK;
+
 /* ---- layer_view.c: a tree of the image ---------------------------------------------------------------------- */
 
 enum view_kind { VIEW_MISSING, VIEW_DIR, VIEW_LINK, VIEW_OTHER };

@@ -14,12 +14,11 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "layer/layer.h"
 
 #define READ_SIZE (64u << 10)
 #define TEXT_MAX ((size_t)1 << 31)
-#define LINKS_MAX 40u
+#define HARD_LINKS_MAX 40u
 
 /* ---- nodes ------------------------------------------------------------------------------------------------- */
 
@@ -233,56 +232,31 @@ static int open_blob(struct layer_blob *blob, struct brig_err *err)
 /* ---- links and order --------------------------------------------------------------------------------------- */
 
 /* Where a path leads; symbolic links are followed inside the archive. 0 and *ret_found false: nowhere. */
-struct walk {
-    char text[2 * TAR_NAME_MAX + 2];
-    size_t at;
-    unsigned links;
-};
-
-static int put_link(struct walk *walk, const char *link)
-{
-    char rest[2 * TAR_NAME_MAX + 2];
-
-    if (++walk->links > LINKS_MAX)
-        return -ELOOP;
-    if (str_copy(rest, sizeof(rest), walk->text + walk->at) < 0 ||
-        str_format(walk->text, sizeof(walk->text), "%s/%s", link, rest) < 0)
-        return -ENAMETOOLONG;
-    walk->at = 0;
-    return 0;
-}
-
 static int find(struct layer_blob *blob, const char *path, bool follow_last, uint32_t *ret, bool *ret_found)
 {
-    struct walk walk = {0};
+    struct layer_todo todo;
+    const char *name;
     uint32_t at = 0;
-    int r = str_copy(walk.text, sizeof(walk.text), path);
+    int r = todo_init(&todo, path, strlen(path));
 
     *ret_found = false;
-    while (r >= 0 && walk.text[walk.at]) {
-        const char *name = walk.text + walk.at;
-        size_t len = strcspn(name, "/");
+    for (size_t len; r >= 0 && (len = todo_next(&todo, &name)) > 0;) {
         uint32_t next;
-        bool last;
 
-        walk.at += len + (name[len] == '/');
-        last = walk.text[walk.at] == '\0';
-        if (len == 0 || (len == 1 && *name == '.'))
-            continue;
         if (len == 2 && memcmp(name, "..", 2) == 0) {
             at = blob->nodes[at].parent;
             continue;
         }
         if ((next = blob_child(blob, at, name, len)) == 0)
             return 0;
-        if (blob->nodes[next].kind != TAR_SYMLINK || (last && !follow_last)) {
+        if (blob->nodes[next].kind != TAR_SYMLINK || (todo_is_empty(&todo) && !follow_last)) {
             at = next;
             continue;
         }
         const char *link = blob->text.data + blob->nodes[next].link;
         if (*link == '/')
             at = 0;
-        r = put_link(&walk, link);
+        r = todo_link(&todo, link, strlen(link));
     }
     *ret = at;
     *ret_found = r >= 0;
@@ -327,7 +301,7 @@ static int join_links(struct layer_blob *blob, struct brig_err *err)
 
         if (blob->nodes[i].kind != TAR_HARDLINK)
             continue;
-        while (found && blob->nodes[at].kind == TAR_HARDLINK && hops++ < LINKS_MAX)
+        while (found && blob->nodes[at].kind == TAR_HARDLINK && hops++ < HARD_LINKS_MAX)
             if (find(blob, blob->text.data + blob->nodes[at].link, false, &at, &found) < 0)
                 found = false;
         if (blob_path(blob, i, path) < 0)

@@ -19,14 +19,6 @@
 #include "base/str.h"
 #include "layer/layer.h"
 
-#define LINKS_MAX 40u /* as the kernel */
-
-struct todo { /* the names that are still to be walked */
-    char text[2 * (TAR_NAME_MAX + 1)];
-    size_t at, len;
-    unsigned links;
-};
-
 void place_init(struct layer_place *place, int root, struct layer_own *own)
 {
     *place = (struct layer_place){.own = own};
@@ -63,38 +55,6 @@ static unsigned common_levels(const struct layer_place *place, const char *path,
     return depth;
 }
 
-/* The next name, or NULL at the end. */
-static char *next_name(struct todo *todo)
-{
-    char *name, *end;
-
-    while (todo->at < todo->len && todo->text[todo->at] == '/')
-        todo->at++;
-    if (todo->at == todo->len)
-        return NULL;
-    name = todo->text + todo->at;
-    end = strchr(name, '/');
-    if (end)
-        *end = '\0';
-    todo->at = (size_t)(name - todo->text) + strlen(name) + (end ? 1 : 0);
-    return name;
-}
-
-/* The target of a link comes before what is left. */
-static int put_before(struct todo *todo, const char *target, size_t len)
-{
-    size_t rest = todo->len - todo->at;
-
-    if (len + 1 + rest >= sizeof(todo->text))
-        return -ENAMETOOLONG;
-    memmove(todo->text + len + 1, todo->text + todo->at, rest + 1);
-    memcpy(todo->text, target, len);
-    todo->text[len] = '/';
-    todo->at = 0;
-    todo->len = len + 1 + rest;
-    return 0;
-}
-
 static int enter(struct layer_place *place, const char *name, int fd)
 {
     struct place_level *above = &place->levels[place->depth];
@@ -129,7 +89,7 @@ static int make(struct layer_place *place, const char *name, const struct timesp
 }
 
 /* What is in the way is no directory. Returns 1 for a link that was put before the rest, 0 if the way ends here. */
-static int pass_link(struct layer_place *place, const char *name, enum place_way way, struct todo *todo)
+static int pass_link(struct layer_place *place, const char *name, enum place_way way, struct layer_todo *todo)
 {
     char target[TAR_NAME_MAX + 1];
     ssize_t len = readlinkat(place_fd(place), name, target, sizeof(target));
@@ -141,10 +101,10 @@ static int pass_link(struct layer_place *place, const char *name, enum place_way
         return 0;
     if (len < 0)
         return -ENOTDIR;
-    if (++todo->links > LINKS_MAX)
-        return -ELOOP;
-    if ((size_t)len == sizeof(target) || (r = put_before(todo, target, (size_t)len)) < 0)
+    if ((size_t)len == sizeof(target))
         return -ENAMETOOLONG;
+    if ((r = todo_link(todo, target, (size_t)len)) < 0)
+        return r;
     if (target[0] == '/')
         place_reset(place);
     return 1;
@@ -152,16 +112,12 @@ static int pass_link(struct layer_place *place, const char *name, enum place_way
 
 /* One name further. Returns 1, 0 if the way ends here, or an error. */
 static int step(struct layer_place *place, const char *name, enum place_way way, const struct timespec *mtime,
-                struct todo *todo)
+                struct layer_todo *todo)
 {
     int fd, r;
 
     if (str_eq(name, ".."))
         return place->depth > 0 ? leave(place), 1 : 1;
-    if (str_eq(name, "."))
-        return 1;
-    if (strlen(name) > LAYER_NAME_MAX)
-        return -ENAMETOOLONG;
     fd = openat(place_fd(place), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
         return pass_link(place, name, way, todo);
@@ -207,21 +163,24 @@ static int own_levels(struct layer_place *place)
 static int walk(struct layer_place *place, const char *path, size_t len, enum place_way way,
                 const struct timespec *mtime)
 {
-    struct todo todo;
-    unsigned depth = common_levels(place, path, len, &todo.at);
-    int r = 1;
+    struct layer_todo todo;
+    const char *name;
+    size_t at;
+    unsigned depth = common_levels(place, path, len, &at);
+    int r = todo_init(&todo, path, len);
 
+    if (r < 0)
+        return r;
+    todo.at = at;
     while (place->depth > depth)
         leave(place);
-    memcpy(todo.text, path, len);
-    todo.text[len] = '\0';
-    todo.len = len;
-    todo.links = 0;
-    for (char *name; r > 0 && (name = next_name(&todo));) {
-        char copy[LAYER_NAME_MAX + 2];
-        if (strlen(name) > LAYER_NAME_MAX)
+    r = 1;
+    for (size_t n; r > 0 && (n = todo_next(&todo, &name)) > 0;) {
+        char copy[LAYER_NAME_MAX + 1];
+        if (n > LAYER_NAME_MAX)
             return -ENAMETOOLONG;
-        (void)!str_copy(copy, sizeof(copy), name); /* the todo moves when a link is put before it */
+        memcpy(copy, name, n);
+        copy[n] = '\0';
         r = step(place, copy, way, mtime, &todo);
     }
     return r;

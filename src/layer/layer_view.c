@@ -14,10 +14,8 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/parse.h"
-#include "base/str.h"
 #include "layer/layer.h"
 
-#define LINKS_MAX 40u
 #define NAMES_FILE_MAX (4u << 20)
 
 /* ---- paths ------------------------------------------------------------------------------------------------- */
@@ -61,30 +59,18 @@ int view_look(int root, const char *path, enum view_kind *ret, struct brig_err *
     return r < 0 ? layer_fail(err, path, -r, "it cannot be looked at") : 0;
 }
 
-/* The names that are left; a link's text is put before them. */
-struct todo {
-    char text[2 * TAR_NAME_MAX + 2];
-    size_t at;
-    unsigned links;
-};
-
-static int put_link(struct todo *todo, int fd)
+/* Returns 1 for a link from the root, 0 for any other, or an error. */
+static int put_link(struct layer_todo *todo, int fd)
 {
-    char link[TAR_NAME_MAX + 1], rest[2 * TAR_NAME_MAX + 2];
+    char link[TAR_NAME_MAX + 1];
     ssize_t n = readlinkat(fd, "", link, sizeof(link));
+    int r;
 
     if (n <= 0)
         return n < 0 ? -errno : -ENOENT;
     if ((size_t)n == sizeof(link))
         return -ENAMETOOLONG;
-    if (++todo->links > LINKS_MAX)
-        return -ELOOP;
-    link[n] = '\0';
-    if (str_copy(rest, sizeof(rest), todo->text + todo->at) < 0 ||
-        str_format(todo->text, sizeof(todo->text), "%s/%s", link, rest) < 0)
-        return -ENAMETOOLONG;
-    todo->at = 0;
-    return *link == '/';
+    return (r = todo_link(todo, link, (size_t)n)) < 0 ? r : *link == '/';
 }
 
 static void leave(struct view_path *place)
@@ -95,7 +81,7 @@ static void leave(struct view_path *place)
 }
 
 /* One name further. */
-static int step(const struct view *view, struct view_path *place, const char *name, size_t len, struct todo *todo)
+static int step(const struct view *view, struct view_path *place, const char *name, size_t len, struct layer_todo *todo)
 {
     size_t before = place->len;
     struct stat st;
@@ -124,30 +110,20 @@ static int step(const struct view *view, struct view_path *place, const char *na
 
 static int resolve(const struct view *view, const char *path, struct view_path *place)
 {
-    struct todo todo = {0};
-    int r = str_copy(todo.text, sizeof(todo.text), path);
+    struct layer_todo todo;
+    const char *name;
+    int r = todo_init(&todo, path, strlen(path));
 
     place->len = 0;
     place->path[0] = '\0';
     place->kind = VIEW_DIR;
-    while (r >= 0 && todo.text[todo.at]) {
-        char name[LAYER_NAME_MAX + 1];
-        const char *at = todo.text + todo.at;
-        size_t len = strcspn(at, "/");
-
-        todo.at += len + (at[len] == '/');
-        if (len == 0 || (len == 1 && *at == '.'))
-            continue;
-        if (len > LAYER_NAME_MAX)
-            return -ENAMETOOLONG;
-        memcpy(name, at, len);
-        name[len] = '\0';
-        if (str_eq(name, "..")) {
+    for (size_t len; r >= 0 && (len = todo_next(&todo, &name)) > 0;) {
+        if (len == 2 && memcmp(name, "..", 2) == 0) {
             leave(place);
             place->kind = VIEW_DIR; /* it was passed on the way down, or it is missing and what is above it decides */
-            continue;
+        } else {
+            r = step(view, place, name, len, &todo);
         }
-        r = step(view, place, name, len, &todo);
     }
     return r;
 }
