@@ -14,7 +14,6 @@
 struct copying {
     struct build_list sources, excludes;
     const char *dest, *chown, *chmod;
-    bool parents;
     const struct build_stage *from; /* NULL: the context */
 };
 
@@ -69,7 +68,6 @@ static int read_step(struct build_stage *stage, const struct dockerfile_step *st
     int r = expand_flag(stage, step, "chown", &ret->chown, err);
 
     ret->from = from < stage->build->n_stages ? &stage->build->stages[from] : NULL;
-    ret->parents = step_flag(step, "parents") && !str_eq(step_flag(step, "parents"), "false");
     if (r == 0)
         r = expand_flag(stage, step, "chmod", &ret->chmod, err);
     for (size_t i = 0; r == 0 && i < step->n_flags; i++)
@@ -132,8 +130,7 @@ static bool leads_elsewhere(const struct copying *copying, const struct context_
 static bool counts(const struct copying *copying, const struct context_member *member)
 {
     for (size_t i = 0; i < copying->sources.n; i++)
-        if (may_match(copying->sources.items[i], member->name) ||
-            (copying->parents && is_on_way(copying->sources.items[i], member->name)))
+        if (may_match(copying->sources.items[i], member->name))
             return true;
     return false;
 }
@@ -180,7 +177,6 @@ static int make_key(struct build_stage *stage, const struct dockerfile_step *ste
     key_text(key, "dest", copying->dest);
     key_text(key, "chown", copying->chown ? copying->chown : "");
     key_text(key, "chmod", copying->chmod ? copying->chmod : "");
-    key_text(key, "parents", copying->parents ? "yes" : "no");
     key_list(key, "exclude", &copying->excludes);
     key_list(key, "source", &copying->sources);
     for (size_t i = 0; copying->from && i < copying->from->n_layers; i++)
@@ -210,8 +206,6 @@ static int start_copy(struct build_stage *stage, const char *blob, struct brig_e
         argv[n++] = "--keep-owner";
     if (copying->chmod)
         argv[n++] = "--chmod", argv[n++] = copying->chmod;
-    if (copying->parents)
-        argv[n++] = "--parents";
     if (stage->steps[stage->at].op == DOCKERFILE_ADD)
         argv[n++] = "--archives";
     for (size_t i = 0; i < copying->excludes.n; i++)

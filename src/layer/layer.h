@@ -21,8 +21,8 @@
  *       extended attributes, "xattrs" (64 digits). With --hash an archive without members is one with no lines.
  *   brig-layer plain [--offset N] [--size N] [--max-bytes N] [--max-ratio N] [--format FORMAT] BLOB
  *       writes what BLOB unpacks to.
- *   brig-layer copy [--chown USER[:GROUP]] [--keep-owner] [--chmod MODE] [--exclude PATTERN]... [--parents]
- *                   [--archives] [--max-files N] [--max-bytes N] [--max-ratio N] BLOB VIEW DEST SRC...
+ *   brig-layer copy [--chown USER[:GROUP]] [--keep-owner] [--chmod MODE] [--exclude PATTERN]... [--archives]
+ *                   [--max-files N] [--max-bytes N] [--max-ratio N] BLOB VIEW DEST SRC...
  *       writes the layer that COPY of a Dockerfile makes. BLOB is a plain tar (a build's context, or what `pack --only`
  *       wrote of another stage), VIEW the merged view of the layers below, DEST an absolute path in it, with its `/` at
  *       the end if it is written with one. Files belong to 0:0, with --keep-owner (for sources in a stage or image: as
@@ -72,7 +72,7 @@ struct layer_options {
     uint64_t max_bytes, max_files, max_ratio;
     const char *format;  /* or NULL */
     const char *diff_id; /* 64 hexadecimal digits, or NULL */
-    bool one_id, hash, keep_owner, parents, archives;
+    bool one_id, hash, keep_owner, archives;
     const char *dest, *chown; /* chown: or NULL */
     int chmod;                /* or -1 */
     int64_t mtime;            /* or -1 */

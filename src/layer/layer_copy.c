@@ -19,10 +19,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/path.h"
 #include "base/str.h"
 #include "codec/dockerfile/dockerignore.h"
-#include "codec/dockerfile/path_match.h"
 #include "layer/layer_copy_priv.h"
 
 /* ---- what is there ------------------------------------------------------------------------------------------ */
@@ -215,10 +213,8 @@ static int meets(struct copy *copy, bool is_dir, struct brig_err *err)
 /* ---- the walk ------------------------------------------------------------------------------------------------ */
 
 struct selection {
-    const struct dockerignore *include; /* --parents: only what it matches; or NULL */
     const struct dockerignore *exclude; /* or NULL */
     uint32_t number;                    /* of the chosen thing, from 1 */
-    bool found;
 };
 
 static int walk(struct copy *copy, uint32_t index, struct selection *select, struct brig_err *err);
@@ -275,17 +271,10 @@ static int walk(struct copy *copy, uint32_t index, struct selection *select, str
 {
     enum tar_kind kind = copy->blob->nodes[copy->blob->nodes[index].target].kind;
     const char *rel = copy->path + copy->rel + (copy->rel > 0);
-    bool taken = !select->include || dockerignore_matches(select->include, rel);
+    bool taken = !dockerignore_matches(select->exclude, rel);
     int r;
 
-    if (dockerignore_matches(select->exclude, rel)) {
-        if (kind != TAR_DIR || dockerignore_prunes(select->exclude, rel))
-            return 0;
-        taken = false;
-    }
-    if (taken)
-        select->found = true;
-    if (!taken && kind != TAR_DIR)
+    if (!taken && (kind != TAR_DIR || dockerignore_prunes(select->exclude, rel)))
         return 0;
     if ((r = copy_check_name(rel, err)) < 0)
         return r;
@@ -369,54 +358,6 @@ static int copy_chosen(struct copy *copy, uint32_t number, struct brig_err *err)
     return kind == VIEW_DIR ? copy_into(copy, chosen, &select, err) : copy_as(copy, chosen, &select, err);
 }
 
-/* With --parents a source is a pattern below the root, or below what stands before `/./`. */
-static int copy_below(struct copy *copy, uint32_t node, const char *pattern, struct selection *select,
-                      struct brig_err *err)
-{
-    struct dockerignore *include = NULL;
-    int r = copy_make_directories(copy, copy->dest.path, err);
-
-    if (r == 0 && *pattern == '!') /* dockerignore_add() would take it for more than a character */
-        r = err_set(err, BRIG_E_USAGE, 0, "%.80s: a pattern of --parents cannot begin with !", pattern);
-    if (r == 0 && *pattern && (r = dockerignore_create(&include, err)) == 0)
-        r = dockerignore_add(include, pattern, err);
-    if (r == 0) {
-        select->include = include;
-        set_path(copy, copy->dest.path, copy->dest.len);
-        r = walk_children(copy, node, select, err);
-    }
-    dockerignore_free(include);
-    return r;
-}
-
-static int copy_parents(struct copy *copy, uint32_t number, bool *ret_found, struct brig_err *err)
-{
-    const char *source = copy->options->sources[number], *pivot = strstr(source, "/./");
-    struct selection select = {.exclude = copy->exclude, .number = number + 1};
-    char above[TAR_NAME_MAX + 1], pattern[TAR_NAME_MAX + 1];
-    uint32_t node = 0;
-    bool found;
-    int r;
-
-    if (str_format(above, sizeof(above), "%.*s", pivot ? (int)(pivot - source) : 0, source) < 0 ||
-        path_clean(pivot ? pivot + 3 : source, pattern, sizeof(pattern)) < 0)
-        return layer_fail(err, source, 0, "a path of more than %u bytes", TAR_NAME_MAX);
-    if ((r = blob_find(copy->blob, above, &node, &found, err)) < 0)
-        return r;
-    copy->mtime = copy->blob->nodes[node].mtime;
-    if (found && (r = copy_below(copy, node, pattern, &select, err)) < 0)
-        return r;
-    if (!select.found && !path_has_wildcard(source, strlen(source)))
-        return layer_fail(err, source, 0, "there is no such file");
-    *ret_found = *ret_found || select.found;
-    return 0;
-}
-
-static int fail_no_match(const struct copy *copy, struct brig_err *err)
-{
-    return layer_fail(err, copy->options->sources[0], 0, "no file matches it");
-}
-
 /* Several files need a directory. */
 static int check_dest(struct copy *copy, struct brig_err *err)
 {
@@ -425,7 +366,7 @@ static int check_dest(struct copy *copy, struct brig_err *err)
 
     for (size_t i = 0; i < copy->n; i++)
         files = files || copy->blob->nodes[copy->list[i].node].kind != TAR_DIR;
-    if (copy->to_directory || options->parents)
+    if (copy->to_directory)
         return 0;
     if (options->n_sources > 1)
         return layer_fail(err, options->dest, 0, "with several sources it must end with /");
@@ -437,18 +378,12 @@ static int check_dest(struct copy *copy, struct brig_err *err)
 static int copy_all(struct copy *copy, struct brig_err *err)
 {
     const struct layer_options *options = copy->options;
-    bool found = false;
     int r = 0;
 
-    if (options->parents) {
-        for (uint32_t i = 0; i < options->n_sources && r == 0; i++)
-            r = copy_parents(copy, i, &found, err);
-        return r < 0 || found ? r : fail_no_match(copy, err);
-    }
     for (uint32_t i = 0; i < options->n_sources && r == 0; i++)
         r = copy_choose(copy, i, err);
     if (r == 0 && copy->n == 0)
-        return fail_no_match(copy, err);
+        return layer_fail(err, options->sources[0], 0, "no file matches it");
     if (r == 0)
         r = check_dest(copy, err);
     for (uint32_t i = 0; i < copy->n && r == 0; i++)

@@ -26,8 +26,7 @@ static const struct verb verbs[] = {
     {"pack", layer_pack, 1, "--only "},
     {"index", layer_index, 1, "--offset --size --max-files --hash "},
     {"plain", layer_plain, 1, "--offset --size --max-bytes --max-ratio --format "},
-    {"copy", layer_copy, -4,
-     "--chown --keep-owner --chmod --exclude --parents --archives --max-files --max-bytes --max-ratio "},
+    {"copy", layer_copy, -4, "--chown --keep-owner --chmod --exclude --archives --max-files --max-bytes --max-ratio "},
     {"mkdir", layer_mkdir, 2, "--chown --mtime "},
 };
 
@@ -38,7 +37,6 @@ static const struct {
     {"--one-id", offsetof(struct layer_options, one_id)},
     {"--hash", offsetof(struct layer_options, hash)},
     {"--keep-owner", offsetof(struct layer_options, keep_owner)},
-    {"--parents", offsetof(struct layer_options, parents)},
     {"--archives", offsetof(struct layer_options, archives)},
 };
 

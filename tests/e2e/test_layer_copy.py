@@ -210,19 +210,6 @@ class Copy(CopyTest):
             self.assertEqual(self.names(*words), expected, words)
         self.fails("[: the pattern is malformed", "--exclude", "[", "/d/", "app")
 
-    def test_parents(self):
-        for words, expected in ((("/d/", "app/lib/a.py"), ["d", "d/app", "d/app/lib", "d/app/lib/a.py"]),
-                                (("/d", "one.txt", "app/lib"), ["d", "d/one.txt", "d/app", "d/app/lib",
-                                                                "d/app/lib/a.py",
-                                                                "d/app/lib/a.txt"]),
-                                (("/d", "app/./lib/*.py"), ["d", "d/lib", "d/lib/a.py"]),
-                                (("/d", "**/*.py"), ["d", "d/app", "d/app/lib", "d/app/lib/a.py", "d/app/main.py"])):
-            self.assertEqual(self.names("--parents", *words), expected, words)
-        layer = members(self.copied("--parents", "/d/", "app/lib/a.py"))
-        self.assertEqual((layer["d"].mode, layer["d/app"].mode, layer["d/app"].mtime), (0o755, 0o750, 70))
-        self.fails("app/no: there is no such file", "--parents", "/d/", "app/no")
-        self.fails("app/n*: no file matches it", "--parents", "/d/", "app/n*")
-
     def test_attributes_holes_and_pipes(self):
         at = 1 << 20
         holes = pax(GNU__sparse__major=b"1", GNU__sparse__minor=b"0", GNU__sparse__name=b"hole",

@@ -103,7 +103,7 @@ static off_t take_out(void)
 }
 
 /* COPY of the blob over the tree. */
-static void copy(const char *tree, const char *dest, bool parents)
+static void copy(const char *tree, const char *dest)
 {
     static const char *const sources[] = {".", "*/[a-m]*"};
     const char *list[] = {"b*", "!b/c"};
@@ -113,7 +113,6 @@ static void copy(const char *tree, const char *dest, bool parents)
                                           .max_files = 48,
                                           .chmod = -1,
                                           .keep_owner = true,
-                                          .parents = parents,
                                           .list = list,
                                           .n_list = 2,
                                           .sources = sources,
@@ -148,9 +147,9 @@ static void try_all(const uint8_t *data, size_t size)
             mend(mended + at);
         put_blob(mended, size);
         unpack(blob, "tree", false); /* over what is there */
-        copy(tree, "/a/b/", false);
+        copy(tree, "/a/b/");
         put_blob(mended, size);
-        copy(tree, "/", true);
+        copy(tree, "/");
     }
     FUZZ_CHECK(ftruncate(out_fd, 0) == 0 && lseek(STDOUT_FILENO, 0, SEEK_SET) == 0);
     if (layer_pack(&whole, &err) == 0) {
