@@ -2,7 +2,7 @@
 /*
  * dist_servers.c: goes through the servers of an origin, and tries each as often as it makes sense. A rest is twice as
  * long as the one before. A Retry-After is obeyed up to a minute; a longer one ends the tries. This file also says what
- * a status means, and checks a login.
+ * a status means.
  */
 #include <string.h>
 
@@ -137,24 +137,4 @@ int dist_servers_try(struct dist_fetch *fetch, try_fn *fn, void *ctx, struct bri
             break;
     }
     return r;
-}
-
-/* ---- the check of a login --------------------------------------------------------------------------------- */
-
-static int check(struct dist_fetch *fetch, struct dist_server *server, void *ctx UNUSED, struct dist_reply *reply,
-                 struct brig_err *err)
-{
-    AUTO_BUF struct buf body = BUF_INIT(64u << 10);
-    char url[DIST_URL];
-
-    if (str_format(url, sizeof url, "%s/v2/", server->url) < 0)
-        return err_set(err, BRIG_E_INVALID, 0, "%.100s: the address is too long", server->host);
-    struct dist_get get = {.url = url, .server = server, .total_s = 60, .body = &body};
-    int r = dist_request_as(fetch, &get, "", reply, err);
-    return r == 0 && reply->status != 200 ? dist_status_error(server, "/v2/", reply, err) : r;
-}
-
-int dist_work_check(struct dist_fetch *fetch, struct brig_err *err)
-{
-    return dist_servers_try(fetch, check, NULL, err);
 }

@@ -205,7 +205,7 @@ static void fetch_stop(struct dist_fetch *fetch)
 static void fetch_work(struct job *job)
 {
     static int (*const work[])(struct dist_fetch * fetch, struct brig_err * err) = {
-        [FETCH_MANIFEST] = dist_work_manifest, [FETCH_BLOB] = dist_work_blob, [FETCH_CHECK] = dist_work_check};
+        [FETCH_MANIFEST] = dist_work_manifest, [FETCH_BLOB] = dist_work_blob};
     struct dist_fetch *fetch = (struct dist_fetch *)job;
 
     fetch->result = atomic_load(&fetch->stop) ? -ECANCELED : work[fetch->kind](fetch, &fetch->err);
@@ -376,33 +376,6 @@ int dist_blob(struct dist *dist, const struct dist_ask *ask, const char *digest,
         (void)!str_copy(fetch->digest, sizeof fetch->digest, digest);
         fetch_start(fetch);
     }
-    *ret = call;
-    return 0;
-}
-
-int dist_check(struct dist *dist, const char *host, const struct dist_ask *ask,
-               void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct dist_call **ret,
-               struct brig_err *err)
-{
-    struct dist_fetch *fetch = NULL;
-    struct dist_call *call = NULL;
-    struct image_ref ref;
-    char name[IMAGE_REF_TEXT];
-
-    if (str_format(name, sizeof name, "%s/x", host) < 0 || image_ref_parse(name, &ref, err) < 0 ||
-        !str_eq(ref.repository, "x"))
-        return err_usage(err, "registry \"%.100s\": it must be HOST or HOST:PORT, such as registry.example", host);
-    int r = call_make(dist, ask, &ref, ctx, &call, err);
-    if (r < 0)
-        return r;
-    r = fetch_make(dist, FETCH_CHECK, owner_of(ask), &fetch, err);
-    if (r < 0) {
-        call_free(call);
-        return r;
-    }
-    call->done = done;
-    fetch_join(fetch, call);
-    fetch_start(fetch);
     *ret = call;
     return 0;
 }

@@ -124,13 +124,6 @@ int dist_blob(struct dist *dist, const struct dist_ask *ask, const char *digest,
 #define DIST_FILE 192u
 int dist_blob_file(const char *owner, const char *digest, char out[DIST_FILE]) MUST_CHECK;
 
-/* ---- logins ----------------------------------------------------------------------------------------------- */
-
-/* GET /v2/ at host, as ask->login says; ask->ref is not used. done gets NULL if the server takes it. */
-int dist_check(struct dist *dist, const char *host, const struct dist_ask *ask,
-               void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct dist_call **ret,
-               struct brig_err *err) MUST_CHECK;
-
 /* done is not called any more, and the call is gone. A part that has come stays on the disk. */
 void dist_cancel(struct dist_call *call);
 

@@ -46,7 +46,7 @@ struct dist_origin {
     struct dist_server *servers;
 };
 
-enum fetch_kind { FETCH_MANIFEST, FETCH_BLOB, FETCH_CHECK };
+enum fetch_kind { FETCH_MANIFEST, FETCH_BLOB };
 
 struct dist_fetch {
     struct job job;
@@ -179,6 +179,5 @@ int dist_status_error(const struct dist_server *server, const char *what, struct
 
 int dist_work_manifest(struct dist_fetch *fetch, struct brig_err *err) MUST_CHECK;
 int dist_work_blob(struct dist_fetch *fetch, struct brig_err *err) MUST_CHECK;
-int dist_work_check(struct dist_fetch *fetch, struct brig_err *err) MUST_CHECK;
 
 #endif

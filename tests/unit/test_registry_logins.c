@@ -231,36 +231,6 @@ static void challenges(void **state)
     }
 }
 
-static void a_login_is_checked(void **state)
-{
-    (void)state;
-    static const char *const right[] = {"me", "pw", NULL}, *const wrong[] = {"me", "no", NULL};
-    struct image image;
-    struct asking asking = {&image, "Basic realm=\"x\"", "Basic bWU6cHc="};
-    struct rig rig;
-    struct brig_err err = {0};
-
-    image_make(&image, "amd64");
-    struct rig_server *server = rig_serve(asks, &asking);
-    rig_init(&rig);
-    rig_open(&rig);
-    for (unsigned i = 0; i < 2; i++) {
-        const struct dist_ask ask = {
-            .reach_private = true, .login = rig_login, .login_ctx = (void *)(i ? wrong : right)};
-        struct rig_result result = {.inside = true};
-        assert_int_equal(dist_check(rig.dist, server->host, &ask, rig_on_done, &result, &result.call, &err), 0);
-        result.inside = false;
-        rig_until(&rig, &result.done);
-        assert_int_equal(result.err.code, i ? BRIG_E_FORBIDDEN : BRIG_E_NONE);
-    }
-    const struct dist_ask nobody = {0};
-    struct dist_call *call = NULL;
-    assert_int_equal(dist_check(rig.dist, "a/b", &nobody, rig_on_done, NULL, &call, &err), -EINVAL);
-    assert_string_equal(err.message, "registry \"a/b\": it must be HOST or HOST:PORT, such as registry.example");
-    rig_done(&rig);
-    rig_stop(server);
-}
-
 /* ---- the parser of challenges ----------------------------------------------------------------------------- */
 
 static void challenge_texts(void **state)
@@ -289,9 +259,11 @@ static void challenge_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_are_fetched_and_kept), cmocka_unit_test(an_identity_token_is_posted),
-        cmocka_unit_test(wrong_token_servers),         cmocka_unit_test(challenges),
-        cmocka_unit_test(a_login_is_checked),          cmocka_unit_test(challenge_texts),
+        cmocka_unit_test(tokens_are_fetched_and_kept),
+        cmocka_unit_test(an_identity_token_is_posted),
+        cmocka_unit_test(wrong_token_servers),
+        cmocka_unit_test(challenges),
+        cmocka_unit_test(challenge_texts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
