@@ -11,6 +11,7 @@
 #define BRIG_API_API_H
 
 #include <brig.h>
+#include <stdarg.h>
 
 #include "api/trace.h"
 #include "audit/audit.h"
@@ -194,6 +195,8 @@ void request_free(struct request *rq); /* without an answer: only when rq->x is 
 /* The end of an answer that exchange_begin() began. whole: false if it must not look complete. */
 void request_end(struct request *rq, bool whole);
 void request_fail(struct request *rq, const struct brig_err *err);
+/* The error of a refusal, for functions that take a format themselves. */
+void request_error(struct brig_err *ret, enum brig_code code, const char *format, va_list args) PRINTF_LIKE(3, 0);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);
 /* Whether the service takes nothing new any more; true: the refusal was sent. */
 bool request_draining(struct request *rq) MUST_CHECK;

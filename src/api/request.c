@@ -238,16 +238,22 @@ void request_fail(struct request *rq, const struct brig_err *err)
         request_free(rq);
 }
 
+void request_error(struct brig_err *ret, enum brig_code code, const char *format, va_list args)
+{
+    char message[sizeof ret->message];
+
+    vsnprintf(message, sizeof message, format, args);
+    (void)err_set(ret, code, 0, "%s", message);
+}
+
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...)
 {
-    char message[sizeof((struct brig_err *)0)->message];
     struct brig_err err;
     va_list args;
 
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    request_error(&err, code, format, args);
     va_end(args);
-    (void)err_set(&err, code, 0, "%s", message);
     request_fail(rq, &err);
 }
 

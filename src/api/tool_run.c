@@ -4,9 +4,8 @@
  *
  * Theory of operation. A run and its request end in either order. The run ends first: its result is the answer. The
  * client leaves first: the run is cancelled, and its end frees what is here. In the background nobody waits: the run is
- * let go before the answer. What the body brought moves to the run, in the
- * request's arena. A stream begins with
- * its first event, so that a refusal is still an answer with a status of its own.
+ * let go before the answer. What the body brought moves to the run, in the request's arena. A stream begins with its
+ * first event, so that a refusal is still an answer with a status of its own.
  */
 #include "api/tool_run.h"
 
@@ -56,14 +55,12 @@ void running_fail(struct running *running, const struct brig_err *err)
 
 void running_refuse(struct running *running, enum brig_code code, const char *format, ...)
 {
-    char message[sizeof((struct brig_err *)0)->message];
     struct brig_err err;
     va_list args;
 
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    request_error(&err, code, format, args);
     va_end(args);
-    (void)err_set(&err, code, 0, "%s", message);
     running_fail(running, &err);
 }
 
