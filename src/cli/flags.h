@@ -55,6 +55,9 @@ int flag_refuse(struct brig_err *err, const char *given, const char *value, cons
 /* apply() for the plain cases: the field of ctx is a bool, or a const char *. */
 int flag_set_true(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 int flag_set_text(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
+/* clang-format off */
+#define FLAG_QUIET(what, at) {"quiet", NULL, (what), flag_set_true, (at), 'q'}
+/* clang-format on */
 /* Reads -o text|json into a bool. */
 int flag_set_format(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 /* Reads a size (brig_parse_size()) into a uint64_t. */

@@ -10,15 +10,15 @@
 #define AT(field) offsetof(struct listing_options, field)
 
 const struct flag listing_names[] = {
-    {"quiet", NULL, "print only names", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("print only names", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 const struct flag listing_ids[] = {
-    {"quiet", NULL, "print only ids", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("print only ids", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 const struct flag listing_rm[] = {
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("say nothing", AT(quiet)),
 };
 
 #define JSON_MAX ((size_t)256 << 20) /* of all pages together */

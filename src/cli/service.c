@@ -268,6 +268,15 @@ int service_signals(void)
     return signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+int service_transfers(struct client *client)
+{
+    int signals = service_signals();
+
+    signal(SIGPIPE, SIG_IGN);
+    client_set_cancel(client, signals);
+    return signals;
+}
+
 int service_say(const char *format, ...)
 {
     struct escape escape = ESCAPE_INIT(ESCAPE_LINE);

@@ -92,6 +92,8 @@ int service_get_bytes(const struct json_value *object, const char *key, const ch
 
 /* Makes a descriptor of SIGINT and SIGTERM for client_set_cancel(), so that half a transfer can be cleaned up. */
 int service_signals(void);
+/* The same for a client that sends or gets much; a pipe whose reader has left is an error from now on. */
+int service_transfers(struct client *client);
 
 /* ---- answers -------------------------------------------------------------------------------------- */
 

@@ -14,35 +14,31 @@ struct disk_options {
 };
 
 #define AT(field) offsetof(struct disk_options, field)
-#define QUIET(what)                                          \
-    {                                                        \
-        "quiet", NULL, (what), flag_set_true, AT(quiet), 'q' \
-    }
 /* clang-format off */
 #define NO_VOLUMES {"no-volumes", NULL, "without the volumes of the sandbox", flag_set_true, AT(no_volumes), 0}
 
 static const struct flag snapshot_flags[] = {
     {"name", "NAME", "a name for it, usable instead of its id", flag_set_text, AT(name), 0},
-    QUIET("print only its id"),
+    FLAG_QUIET("print only its id", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 static const struct flag restore_flags[] = {
     {"name", "NAME", "the name of the new sandbox (default: that of the old one)", flag_set_text, AT(name), 0},
     {"replace", NULL, "end the sandbox that has the name", flag_set_true, AT(replace), 0},
     NO_VOLUMES,
-    QUIET("print only its id"),
+    FLAG_QUIET("print only its id", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 static const struct flag fork_flags[] = {
     {"count", "N", "so many (default 1)", flag_set_count, AT(count), 'n'},
     {"name", "NAME", "the name of the fork; of several, NAME-1, NAME-2, ...", flag_set_text, AT(name), 0},
     NO_VOLUMES,
-    QUIET("print only the ids"),
+    FLAG_QUIET("print only the ids", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 static const struct flag commit_flags[] = {
     {"replace", NULL, "a template that has the name gives it up", flag_set_true, AT(replace), 0},
-    QUIET("say nothing"),
+    FLAG_QUIET("say nothing", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 /* clang-format on */

@@ -22,7 +22,7 @@ struct volume_options {
 static const struct flag create_flags[] = {
     {"size", "SIZE", "what can be written to it, such as 10g", flag_set_text, AT(size), 's'},
     {"inodes", "N", "files and directories (default: as the size has room for)", flag_set_count, AT(inodes), 0},
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("say nothing", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 /* clang-format on */

@@ -54,7 +54,7 @@ static const struct flag run_flags[] = {
     {"lang", "LANGUAGE", "a snippet instead of a command: python, node, typescript or bash", run_code_flag, 0, 0},
     {"local", NULL, "in this process, even if a daemon answers", flag_set_true, OPTION(local), 0},
     {"name", "NAME", "a name for people, in the receipt", flag_set_text, OPTION(spec.name), 0},
-    {"quiet", NULL, "do not say which limit ended the run", flag_set_true, OPTION(quiet), 'q'},
+    FLAG_QUIET("do not say which limit ended the run", OPTION(quiet)),
     {NULL, "FORMAT", "text (default): output passes through; json: the receipt, output inside",
      flag_set_format, OPTION(json), 'o'},
     {"receipt", "FILE", "write the receipt there as well", flag_set_text, OPTION(receipt), 0},

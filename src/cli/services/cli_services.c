@@ -26,7 +26,7 @@ struct control_options {
     bool quiet;
 };
 static const struct flag control_flags[] = {
-    {"quiet", NULL, "say nothing", flag_set_true, offsetof(struct control_options, quiet), 'q'},
+    FLAG_QUIET("say nothing", offsetof(struct control_options, quiet)),
 };
 
 /* argv[0] is the verb, which is the last part of the path, too. */

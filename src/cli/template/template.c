@@ -10,21 +10,15 @@
 #include "cli/listing.h"
 #include "cli/template/template.h"
 
-struct template_options {
-    bool replace, shared, quiet, json;
-};
-
-#define AT(field) offsetof(struct template_options, field)
-
 static const struct flag tag_flags[] = {
-    {"replace", NULL, "a template that has the name gives it up", flag_set_true, AT(replace), 0},
-    {"shared", NULL, "every organisation sees it", flag_set_true, AT(shared), 0},
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
-    FLAG_TABLE(AT(json)),
+    TEMPLATE_REPLACE(TEMPLATE_AT(replace)),
+    TEMPLATE_SHARED(TEMPLATE_AT(shared)),
+    FLAG_QUIET("say nothing", TEMPLATE_AT(quiet)),
+    FLAG_TABLE(TEMPLATE_AT(json)),
 };
 static const struct flag plain_flags[] = {
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
-    FLAG_TABLE(AT(json)),
+    FLAG_QUIET("say nothing", TEMPLATE_AT(quiet)),
+    FLAG_TABLE(TEMPLATE_AT(json)),
 };
 static const struct flag_table inspect_table = {
     .usage = "brig template inspect NAME",

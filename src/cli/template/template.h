@@ -10,6 +10,24 @@
 #include "cli/service.h"
 #include "cli/verbs/cp.h"
 
+/* What the verbs that make or name a template are told. */
+struct template_options {
+    const char *name, *platform;
+    bool replace, shared, quiet, json;
+};
+/* clang-format off */
+#define TEMPLATE_AT(field) offsetof(struct template_options, field)
+/* The flags of a template that is made of an image, which is `of_what`. */
+#define TEMPLATE_IMAGE_FLAGS(name_default, of_what)                                                            \
+    {"name", "NAME", "the template's name (default: " name_default ")", flag_set_text, TEMPLATE_AT(name), 'n'}, \
+    {"platform", "OS/ARCH", "of " of_what " with several (default: this machine's)", flag_set_text,             \
+     TEMPLATE_AT(platform), 0},                                                                                 \
+    TEMPLATE_REPLACE(TEMPLATE_AT(replace)), TEMPLATE_SHARED(TEMPLATE_AT(shared)), TEMPLATE_JOB_FLAGS
+#define TEMPLATE_JOB_FLAGS FLAG_QUIET("no progress, no name", TEMPLATE_AT(quiet)), FLAG_TABLE(TEMPLATE_AT(json))
+#define TEMPLATE_REPLACE(at) {"replace", NULL, "a template that has the name gives it up", flag_set_true, (at), 0}
+#define TEMPLATE_SHARED(at) {"shared", NULL, "every organisation sees it", flag_set_true, (at), 0}
+/* clang-format on */
+
 /* What a job says, line by line: progress, then the template or why there is none. */
 struct template_stream {
     bool quiet;

@@ -36,8 +36,8 @@ static const struct flag build_flags[] = {
      AT(secrets), 0},
     {"no-cache", NULL, "run every step", flag_set_true, AT(no_cache), 0},
     {"progress", "HOW", "auto (default), plain (with all output) or quiet", flag_set_text, AT(progress), 0},
-    {"replace", NULL, "a template that has the name gives it up", flag_set_true, AT(replace), 0},
-    {"shared", NULL, "every organisation sees it", flag_set_true, AT(shared), 0},
+    TEMPLATE_REPLACE(AT(replace)),
+    TEMPLATE_SHARED(AT(shared)),
     FLAG_TABLE(AT(json)),
 };
 static const struct flag_table build_table = {

@@ -24,7 +24,7 @@ static const struct flag export_flags[] = {
     {"output", "FILE", "where the archive goes (default: - for stdout)", flag_set_text, AT(output), 'o'},
     {"format", "FORMAT", "docker (default: for docker load, skopeo and brig) or oci (an OCI layout alone)",
      flag_set_text, AT(format), 0},
-    {"quiet", NULL, "no progress", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("no progress", AT(quiet)),
 };
 static const struct flag_table export_table = {
     .usage = "brig template export [-o FILE] [--format FORMAT] [-q] NAME",
@@ -68,9 +68,7 @@ static int receive(const char *name, const struct export_options *options, int f
                         options->format ? options->format : "docker") ||
         !service_open(&client))
         return CLI_FAILED;
-    signal(SIGPIPE, SIG_IGN);
-    AUTO_FD int signals = service_signals();
-    client_set_cancel(client, signals);
+    AUTO_FD int signals UNUSED = service_transfers(client);
     const struct client_request request = {.method = "GET",
                                            .target = target.data,
                                            .head = take_length,

@@ -4,7 +4,6 @@
  * root file system), stdin, or a directory as a tar that is made on the way. What it is, the daemon finds out.
  */
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -13,21 +12,7 @@
 #include "cli/template/template.h"
 #include "client/tree.h"
 
-struct load_options {
-    const char *name, *platform;
-    bool replace, shared, quiet, json;
-};
-
-#define AT(field) offsetof(struct load_options, field)
-
-static const struct flag load_flags[] = {
-    {"name", "NAME", "the template's name (default: what the archive says)", flag_set_text, AT(name), 'n'},
-    {"platform", "OS/ARCH", "of an archive with several (default: this machine's)", flag_set_text, AT(platform), 0},
-    {"replace", NULL, "a template that has the name gives it up", flag_set_true, AT(replace), 0},
-    {"shared", NULL, "every organisation sees it", flag_set_true, AT(shared), 0},
-    {"quiet", NULL, "no progress, no name", flag_set_true, AT(quiet), 'q'},
-    FLAG_TABLE(AT(json)),
-};
+static const struct flag load_flags[] = {TEMPLATE_IMAGE_FLAGS("what the archive says", "an archive")};
 static const struct flag_table load_table = {
     .usage = "brig template load [-n NAME] [flags] FILE|DIR|-",
     .purpose =
@@ -68,7 +53,7 @@ static ssize_t read_source(void *ctx, void *data, size_t size, struct brig_err *
     return n;
 }
 
-static bool put_target(struct buf *target, const struct load_options *options)
+static bool put_target(struct buf *target, const struct template_options *options)
 {
     return service_target(target, "/v1/templates/load?replace=%s&shared=%s", options->replace ? "true" : "false",
                           options->shared ? "true" : "false") &&
@@ -76,7 +61,7 @@ static bool put_target(struct buf *target, const struct load_options *options)
            (!options->platform || service_target(target, "&platform=%s", options->platform));
 }
 
-static int send(struct sending *sending, const struct load_options *options, const char *what, uint64_t length)
+static int send(struct sending *sending, const struct template_options *options, const char *what, uint64_t length)
 {
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf target = BUF_INIT(8192);
@@ -84,9 +69,7 @@ static int send(struct sending *sending, const struct load_options *options, con
 
     if (!put_target(&target, options) || !service_open(&client))
         return CLI_FAILED;
-    signal(SIGPIPE, SIG_IGN);
-    AUTO_FD int signals = service_signals();
-    client_set_cancel(client, signals);
+    AUTO_FD int signals UNUSED = service_transfers(client);
     const struct client_request request = {
         .method = "POST",
         .target = target.data,
@@ -104,7 +87,7 @@ static int send(struct sending *sending, const struct load_options *options, con
     return template_stream_end(&sending->stream, r, &err, options->json);
 }
 
-static int send_tree(struct sending *sending, const struct load_options *options, const char *path, int fd)
+static int send_tree(struct sending *sending, const struct template_options *options, const char *path, int fd)
 {
     struct brig_err err = {0};
 
@@ -121,7 +104,7 @@ static int send_tree(struct sending *sending, const struct load_options *options
 
 int template_load_main(int argc, char **argv)
 {
-    struct load_options options = {0};
+    struct template_options options = {0};
     struct stat st;
     int rest, status;
 

@@ -3,7 +3,6 @@
  * template_pull.c: `brig template pull|rebuild|login`: images of registries. The daemon asks the registry; the
  * login that it uses is stored there, sealed.
  */
-#include <signal.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -11,31 +10,21 @@
 #include "cli/secret_value.h"
 #include "cli/template/template.h"
 
-struct pull_options {
-    const char *name, *platform, *user, *file, *variable, *docker;
-    bool replace, shared, quiet, json;
+struct login_options {
+    const char *user, *file, *variable, *docker;
+    bool quiet;
 };
 
-#define AT(field) offsetof(struct pull_options, field)
+#define AT(field) offsetof(struct login_options, field)
 
-static const struct flag pull_flags[] = {
-    {"name", "NAME", "the template's name (default: the last part of the reference)", flag_set_text, AT(name), 'n'},
-    {"platform", "OS/ARCH", "of an image with several (default: this machine's)", flag_set_text, AT(platform), 0},
-    {"replace", NULL, "a template that has the name gives it up", flag_set_true, AT(replace), 0},
-    {"shared", NULL, "every organisation sees it", flag_set_true, AT(shared), 0},
-    {"quiet", NULL, "no progress, no name", flag_set_true, AT(quiet), 'q'},
-    FLAG_TABLE(AT(json)),
-};
-static const struct flag rebuild_flags[] = {
-    {"quiet", NULL, "no progress, no name", flag_set_true, AT(quiet), 'q'},
-    FLAG_TABLE(AT(json)),
-};
+static const struct flag pull_flags[] = {TEMPLATE_IMAGE_FLAGS("the last part of the reference", "an image")};
+static const struct flag rebuild_flags[] = {TEMPLATE_JOB_FLAGS};
 static const struct flag login_flags[] = {
     {"user", "USER", "the name at the registry", flag_set_text, AT(user), 'u'},
     {"from-file", "FILE", "the password is in this file (default: stdin or the terminal)", flag_set_text, AT(file), 0},
     {"from-env", "NAME", "the password is in this variable", flag_set_text, AT(variable), 0},
     {"docker-config", "FILE", "the logins of Docker's config.json, or the one of HOST", flag_set_text, AT(docker), 0},
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("say nothing", AT(quiet)),
 };
 static const struct flag_table pull_table = {
     .usage = "brig template pull [-n NAME] [flags] REFERENCE",
@@ -58,7 +47,7 @@ static const struct flag_table login_table = {
                "  brig template login --docker-config ~/.docker/config.json",
     FLAGS(login_flags),
 };
-static int ask_stream(const struct buf *target, const struct buf *body, const struct pull_options *options)
+static int ask_stream(const struct buf *target, const struct buf *body, const struct template_options *options)
 {
     struct template_stream stream = TEMPLATE_STREAM_INIT(options->quiet);
     AUTO_CLIENT struct client *client = NULL;
@@ -66,9 +55,7 @@ static int ask_stream(const struct buf *target, const struct buf *body, const st
 
     if (!service_open(&client))
         return CLI_FAILED;
-    signal(SIGPIPE, SIG_IGN);
-    AUTO_FD int signals = service_signals();
-    client_set_cancel(client, signals);
+    AUTO_FD int signals UNUSED = service_transfers(client);
     const struct client_request request = {
         .method = "POST",
         .target = target->data,
@@ -84,7 +71,7 @@ static int ask_stream(const struct buf *target, const struct buf *body, const st
 
 int template_pull_main(int argc, char **argv)
 {
-    struct pull_options options = {0};
+    struct template_options options = {0};
     AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(16384);
     struct json json = JSON_INIT(&body);
     int rest, status;
@@ -105,7 +92,7 @@ int template_pull_main(int argc, char **argv)
 
 int template_rebuild_main(int argc, char **argv)
 {
-    struct pull_options options = {0};
+    struct template_options options = {0};
     AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(1);
     int rest, status;
 
@@ -140,7 +127,7 @@ int template_send_login(const char *host, const char *user, const char *password
 int template_login_main(int argc, char **argv)
 {
     static struct secret_value value;
-    struct pull_options options = {0};
+    struct login_options options = {0};
     int rest, status;
 
     if (!service_parse(&login_table, argc, argv, &options, 0, 1, "registry", &rest, &status))

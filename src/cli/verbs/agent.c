@@ -16,7 +16,7 @@ struct agent_options {
 static const struct flag add_flags[] = {
     {"state", "FILE", "its state as JSON, such as {\"memory\": {\"blocks\": [...]}}; - is stdin", flag_set_text,
      AT(state), 0},
-    {"quiet", NULL, "print only the id", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("print only the id", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 static const struct flag_table add_table = {.usage = "brig agent add [--state FILE] NAME",

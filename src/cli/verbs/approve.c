@@ -11,7 +11,7 @@ struct decide_options {
 
 static const struct flag decide_flags[] = {
     {"reason", "TEXT", "for the receipt and the log", flag_set_text, AT(reason), 'r'},
-    {"quiet", NULL, "say nothing; of the list: only ids", flag_set_true, AT(list.quiet), 'q'},
+    FLAG_QUIET("say nothing; of the list: only ids", AT(list.quiet)),
     {NULL, "FORMAT", "of the list: table (default) or json", flag_set_table, AT(list.json), 'o'},
 };
 static const struct flag_table approve_table = {.usage = "brig approve [--reason TEXT] [RUN-ID...]",

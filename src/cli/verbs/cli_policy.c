@@ -21,7 +21,7 @@ struct policy_options {
 #define AT(field) offsetof(struct policy_options, field)
 
 static const struct flag set_flags[] = {
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("say nothing", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 static const struct flag show_flags[] = {
@@ -32,7 +32,7 @@ static const struct flag check_flags[] = {
     {"path", "PATH", "of an HTTP request, such as /v1/models", flag_set_text, AT(path), 0},
     {"protocol", "WHAT", "tls, http or tcp (default: whether any would do)", flag_set_text, AT(protocol), 0},
     {"address", "IP", "what the name resolves to", flag_set_text, AT(address), 0},
-    {"quiet", NULL, "only the exit status", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("only the exit status", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 

@@ -11,7 +11,7 @@ struct pool_options {
 
 static const struct flag prewarm_flags[] = {
     {"lang", "LANGUAGE", "python (default), javascript, typescript or bash", flag_set_text, AT(language), 'l'},
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("say nothing", AT(quiet)),
 };
 static const struct flag_table prewarm_table = {.usage = "brig pool prewarm [--lang LANGUAGE] COUNT",
                                                 .purpose = "Has so many ready, until they are unused for a minute.",

@@ -25,7 +25,7 @@ static const struct flag run_flags[] = {
     {"agent", "ID", "the agent it runs for: its variables and state", flag_set_text, AT(agent), 0},
     {"network", "POLICY", "network policy (default: the tool's, else none)", flag_set_text, AT(network), 0},
     {"strict", NULL, "a new interpreter instead of a forked one", flag_set_true, AT(strict), 0},
-    {"quiet", NULL, "without what the tool printed", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("without what the tool printed", AT(quiet)),
     {NULL, "FORMAT", "text (default), or json: the receipt", flag_set_format, AT(json), 'o'},
 };
 static const struct flag_table run_table = {

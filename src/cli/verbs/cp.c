@@ -18,7 +18,7 @@ const struct flag cp_flags[] = {
     {"tar", NULL, "- is a tar archive (gzip too, on the way in)", flag_set_true, offsetof(struct cp_options, tar), 0},
     {"max", "SIZE", "bytes of files to write here (default: the sandbox's disk limit)", flag_set_size,
      offsetof(struct cp_options, max), 0},
-    {"quiet", NULL, "no progress line", flag_set_true, offsetof(struct cp_options, quiet), 'q'},
+    FLAG_QUIET("no progress line", offsetof(struct cp_options, quiet)),
 };
 
 /* PLACE:PATH, as against ./a:b or /a:b. */
@@ -99,9 +99,7 @@ int cp_verb_main(const struct cp_verb *verb, int argc, char **argv)
     if (!service_open(&client))
         return CLI_FAILED;
     cp.client = client;
-    signal(SIGPIPE, SIG_IGN);
-    AUTO_FD int signals = service_signals();
-    client_set_cancel(client, signals);
+    AUTO_FD int signals UNUSED = service_transfers(client);
     return verb->copy(&cp, from_colon != NULL);
 }
 

@@ -63,7 +63,7 @@ static const struct flag create_flags[] = {
     {"confine", "root|workdir", "workdir: the files API stays below it", flag_set_text, AT(confine), 0},
     {"idempotency-key", "KEY", "the same key and flags again answer the first sandbox", flag_set_text,
      AT(idempotency), 0},
-    {"quiet", NULL, "print only its id", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("print only its id", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 /* clang-format on */

@@ -24,10 +24,7 @@ struct env_options {
     {                                                                                                         \
         "type", "TYPE", "of this configuration: local (default), e2b, modal, ...", flag_set_text, AT(type), 0 \
     }
-#define QUIET(words)                                             \
-    {                                                            \
-        "quiet", NULL, words, flag_set_true, AT(list.quiet), 'q' \
-    }
+#define QUIET(words) FLAG_QUIET(words, AT(list.quiet))
 
 static const struct flag set_flags[] = {
     AGENT,

@@ -26,7 +26,7 @@ static const struct flag exec_flags[] = {
     {"output", "SIZE", "stdout and stderr together; more is dropped (default: all; with -o json the sandbox's)",
      flag_set_size, AT(output), 0},
     {"detach", NULL, "do not wait: print its number", flag_set_true, AT(background), 'd'},
-    {"quiet", NULL, "do not say which limit ended it", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("do not say which limit ended it", AT(quiet)),
     {NULL, "FORMAT", "table (default): output passes through; json: the receipt, output inside", flag_set_table,
      AT(json), 'o'},
 };

@@ -19,7 +19,7 @@ static const struct flag create_flags[] = {
     {"role", "ROLE", "admin, user (default) or read-only", flag_set_text, AT(role), 0},
     {"expires", "TIME", "such as 12h or 90d (default: never)", flag_set_text, AT(expires), 0},
     {"metrics", NULL, "/metrics shows it the whole service (made on the socket only)", flag_set_true, AT(metrics), 0},
-    {"quiet", NULL, "print only the key", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("print only the key", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 
@@ -85,7 +85,7 @@ static bool is_useless(const struct json_value *key)
 
 static const struct flag ls_flags[] = {
     {"all", NULL, "revoked and expired ones, too", flag_set_true, offsetof(struct listing_options, all), 'a'},
-    {"quiet", NULL, "print only ids", flag_set_true, offsetof(struct listing_options, quiet), 'q'},
+    FLAG_QUIET("print only ids", offsetof(struct listing_options, quiet)),
     FLAG_TABLE(offsetof(struct listing_options, json)),
 };
 static const struct listing keys = {

@@ -11,10 +11,7 @@ struct options {
     bool json, quiet, force;
 };
 
-#define QUIET                                                                             \
-    {                                                                                     \
-        "quiet", NULL, "say nothing", flag_set_true, offsetof(struct options, quiet), 'q' \
-    }
+#define QUIET FLAG_QUIET("say nothing", offsetof(struct options, quiet))
 
 static const struct flag change_flags[] = {QUIET, FLAG_TABLE(offsetof(struct options, json))};
 static const struct flag rm_flags[] = {

@@ -14,7 +14,7 @@ struct ls_options {
 static const struct flag ls_flags[] = {
     {"recursive", NULL, "everything below, too", flag_set_true, offsetof(struct ls_options, recursive), 'R'},
     {"depth", "N", "this many levels (default 1)", flag_set_count, offsetof(struct ls_options, depth), 0},
-    {"quiet", NULL, "print only paths", flag_set_true, offsetof(struct ls_options, list.quiet), 'q'},
+    FLAG_QUIET("print only paths", offsetof(struct ls_options, list.quiet)),
     FLAG_TABLE(offsetof(struct ls_options, list.json)),
 };
 

@@ -7,7 +7,7 @@
 #include "cli/listing.h"
 
 static const struct flag flags[] = {
-    {"quiet", NULL, "print only ids; of rm: nothing", flag_set_true, offsetof(struct listing_options, quiet), 'q'},
+    FLAG_QUIET("print only ids; of rm: nothing", offsetof(struct listing_options, quiet)),
     FLAG_TABLE(offsetof(struct listing_options, json)),
 };
 

@@ -15,7 +15,7 @@ struct port_options {
 static const struct flag port_flags[] = {
     {"expires", "TIME", "how long the preview's token is good for (default 1h)", flag_set_text,
      offsetof(struct port_options, expires), 0},
-    {"quiet", NULL, "print only the ports", flag_set_true, offsetof(struct port_options, list.quiet), 'q'},
+    FLAG_QUIET("print only the ports", offsetof(struct port_options, list.quiet)),
     FLAG_TABLE(offsetof(struct port_options, list.json)),
 };
 

@@ -16,7 +16,7 @@ static const struct flag ps_flags[] = {
      0},
     {"name", "NAME", "only the one of this name", flag_set_text, AT(name), 0},
     {"metadata", "K=V", "only those with this note", flag_add_pair, AT(metadata), 0},
-    {"quiet", NULL, "print only ids", flag_set_true, AT(list.quiet), 'q'},
+    FLAG_QUIET("print only ids", AT(list.quiet)),
     FLAG_TABLE(AT(list.json)),
 };
 

@@ -13,7 +13,7 @@ struct receipt_options {
 static const struct flag ls_flags[] = {
     {"limit", "N", "at most so many (default 20)", flag_set_text, AT(limit), 'n'},
     {"cause", "CAUSE", "only those that ended so: exited, timeout, oom, ...", flag_set_text, AT(cause), 0},
-    {"quiet", NULL, "print only ids", flag_set_true, AT(list.quiet), 'q'},
+    FLAG_QUIET("print only ids", AT(list.quiet)),
     FLAG_TABLE(AT(list.json)),
 };
 static const struct flag_table ls_table = {

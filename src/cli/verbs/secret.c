@@ -26,7 +26,7 @@ static const struct flag set_flags[] = {
      AT(broker), 0},
     {"from-env", "VAR", "the value is in this variable", flag_set_text, AT(from.variable), 0},
     {"from-file", "FILE", "the value is in this file (one newline at its end is cut)", flag_set_text, AT(from.file), 0},
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("say nothing", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 static const struct flag keygen_flags[] = {

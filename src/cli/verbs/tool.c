@@ -29,7 +29,7 @@ static const struct flag add_flags[] = {
     {"tag", "TAG", "repeatable", flag_add_word, AT(tags), 0},
     {"network", "POLICY", "network policy of its runs (default none)", flag_set_text, AT(network), 0},
     {"approval", NULL, "every run waits for `brig approve`", flag_set_true, AT(approval), 0},
-    {"quiet", NULL, "print only the id", flag_set_true, AT(quiet), 'q'},
+    FLAG_QUIET("print only the id", AT(quiet)),
     FLAG_TABLE(AT(json)),
 };
 static const struct flag show_flags[] = {

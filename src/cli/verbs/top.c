@@ -7,7 +7,7 @@
 
 static const struct flag top_flags[] = {
     {"all", NULL, "those that have ended, too", flag_set_true, offsetof(struct listing_options, all), 'a'},
-    {"quiet", NULL, "print only their numbers", flag_set_true, offsetof(struct listing_options, quiet), 'q'},
+    FLAG_QUIET("print only their numbers", offsetof(struct listing_options, quiet)),
     FLAG_TABLE(offsetof(struct listing_options, json)),
 };
 
