@@ -10,9 +10,7 @@
  */
 #include "api/trace.h"
 
-#include <arpa/inet.h>
 #include <inttypes.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -22,6 +20,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "base/sockaddr.h"
 #include "base/str.h"
 #include "codec/http/http.h"
 #include "codec/json/json.h"
@@ -41,11 +40,7 @@ struct trace {
     struct loop_timer timer;
     int fd;
     enum state state;
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } to;
+    union sock_addr to;
     socklen_t to_len;
     char host[80], path[256];
     struct buf spans; /* "{...},{...}" of those that wait */
@@ -62,22 +57,14 @@ static void on_io(struct loop_source *source, uint32_t events);
 
 /* ---- the endpoint ----------------------------------------------------------------------------------------------- */
 
-static int read_address(struct trace *trace, char *host, const char *port, struct brig_err *err)
+static int read_address(struct trace *trace, const char *host, const char *port, struct brig_err *err)
 {
     uint32_t number;
 
     if (parse_u32(port, &number) < 0 || number == 0 || number > UINT16_MAX)
         return err_usage(err, "otlp_endpoint: `%s` is no port", port);
-    if (host[0] == '[' && host[strlen(host) - 1] == ']') {
-        host[strlen(host) - 1] = '\0';
-        trace->to.v6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)number)};
-        trace->to_len = sizeof trace->to.v6;
-        if (inet_pton(AF_INET6, host + 1, &trace->to.v6.sin6_addr) == 1)
-            return 0;
-    }
-    trace->to.v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)number)};
-    trace->to_len = sizeof trace->to.v4;
-    if (inet_pton(AF_INET, str_eq(host, "localhost") ? "127.0.0.1" : host, &trace->to.v4.sin_addr) == 1)
+    trace->to_len = sock_addr_parse(str_eq(host, "localhost") ? "127.0.0.1" : host, (uint16_t)number, &trace->to);
+    if (trace->to_len > 0)
         return 0;
     return err_usage(err, "otlp_endpoint: `%s` is no address; names are not looked up here", host);
 }

@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/sockaddr.h"
 
 #define ACCEPT_BATCH 64
 #define ACCEPT_PAUSE_MS 100u
@@ -32,14 +33,8 @@ struct peer {
 
 /* ---- peers -------------------------------------------------------------------------------------- */
 
-union address {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-};
-
 /* Fills key, the name and is_loopback. */
-static void describe(struct conn *conn, const union address *address, uint8_t key[16])
+static void describe(struct conn *conn, const union sock_addr *address, uint8_t key[16])
 {
     memset(key, 0, 16);
     if (conn->is_unix) {
@@ -148,7 +143,7 @@ static void link_conn(struct server *server, struct conn *conn)
 }
 
 /* Takes fd over in every case. */
-static void take_connection(struct listener *listener, int fd, const union address *address)
+static void take_connection(struct listener *listener, int fd, const union sock_addr *address)
 {
     struct server *server = listener->server;
     const struct http_options *http = &server->options.http;
@@ -234,7 +229,7 @@ static void on_listener(struct loop_source *source, UNUSED uint32_t events)
 
     server_clock(listener->server);
     for (int i = 0; i < ACCEPT_BATCH; i++) {
-        union address address = {0};
+        union sock_addr address = {0};
         socklen_t len = sizeof(address);
         int fd = accept4(source->fd, listener->is_unix ? NULL : &address.any, listener->is_unix ? NULL : &len,
                          SOCK_CLOEXEC | SOCK_NONBLOCK);

@@ -9,6 +9,8 @@
 #include <strings.h>
 #include <sys/socket.h>
 
+#include "base/sockaddr.h"
+
 bool word_listed(const char *words, const char *word, size_t len)
 {
     while (words && *words) {
@@ -51,11 +53,7 @@ static bool at_or_below(const char *name, size_t len, const char *domain)
 /* The address that the connection came in at: a number cannot be rebound. */
 static bool is_own_address(const struct conn *conn, const char *text)
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } own = {0};
+    union sock_addr own = {0};
     socklen_t len = sizeof(own);
     struct in6_addr v6;
     struct in_addr v4;

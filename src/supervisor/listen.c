@@ -7,7 +7,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,18 +15,13 @@
 
 #include "base/err.h"
 #include "base/parse.h"
+#include "base/sockaddr.h"
 #include "supervisor/supervisor.h"
 
 #define BACKLOG 4096
 #define LISTEN_FDS_START 3
 
-union address {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-};
-
-static bool is_loopback(const union address *addr)
+static bool is_loopback(const union sock_addr *addr)
 {
     if (addr->any.sa_family == AF_INET)
         return (ntohl(addr->v4.sin_addr.s_addr) >> 24) == 127;
@@ -35,38 +29,27 @@ static bool is_loopback(const union address *addr)
 }
 
 /* "127.0.0.1:2744", "[::1]:2744". Names are not looked up: what they stand for may change. */
-static int parse_address(const char *text, union address *ret, socklen_t *ret_len, struct brig_err *err)
+static int parse_address(const char *text, union sock_addr *ret, socklen_t *ret_len, struct brig_err *err)
 {
     char host[64];
     uint64_t port = 0;
     const char *colon = strrchr(text, ':');
     size_t len = colon ? (size_t)(colon - text) : 0;
-    bool bracket = len >= 2 && text[0] == '[' && text[len - 1] == ']';
 
     if (!colon || len == 0 || len >= sizeof host || parse_u64(colon + 1, &port) < 0 || port > UINT16_MAX)
         return err_usage(err, "server.listen %s: must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744", text);
-    memcpy(host, text + bracket, len - 2 * bracket);
-    host[len - 2 * bracket] = '\0';
-    memset(ret, 0, sizeof *ret);
-    if (!bracket && inet_pton(AF_INET, host, &ret->v4.sin_addr) == 1) {
-        ret->v4.sin_family = AF_INET;
-        ret->v4.sin_port = htons((uint16_t)port);
-        *ret_len = sizeof ret->v4;
+    memcpy(host, text, len);
+    host[len] = '\0';
+    *ret_len = sock_addr_parse(host, (uint16_t)port, ret);
+    if (*ret_len > 0)
         return 0;
-    }
-    if (bracket && inet_pton(AF_INET6, host, &ret->v6.sin6_addr) == 1) {
-        ret->v6.sin6_family = AF_INET6;
-        ret->v6.sin6_port = htons((uint16_t)port);
-        *ret_len = sizeof ret->v6;
-        return 0;
-    }
     return err_usage(err, "server.listen %s: the address must be a number, such as 127.0.0.1 or [::1]", text);
 }
 
 /* Bound, not listening yet. */
 static int bind_tcp(const struct config *config, int *ret_fd, struct brig_err *err)
 {
-    union address addr;
+    union sock_addr addr;
     socklen_t len = 0;
     int one = 1;
     int r = parse_address(config->listen, &addr, &len, err);

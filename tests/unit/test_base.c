@@ -14,6 +14,7 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/sockaddr.h"
 #include "base/str.h"
 #include "base/utf8.h"
 
@@ -508,6 +509,24 @@ static void paths_are_cleaned_below_a_directory(void **state)
     assert_false(path_is_in("/ab", "/a") || path_is_in("/", "/a") || path_is_in("/b", "/a"));
 }
 
+static void addresses_are_numbers(void **state)
+{
+    static const char *const bad[] = {"", "[", "[]", "::1", "[127.0.0.1]", "localhost", "127.0.0.1 ", "[::1", "[::1]x"};
+    union sock_addr addr;
+    (void)state;
+
+    assert_int_equal(sock_addr_parse("127.0.0.1", 80, &addr), sizeof(addr.v4));
+    assert_int_equal(addr.any.sa_family, AF_INET);
+    assert_int_equal(addr.v4.sin_port, htons(80));
+    assert_int_equal(addr.v4.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+    assert_int_equal(sock_addr_parse("[::1]", 65535, &addr), sizeof(addr.v6));
+    assert_int_equal(addr.any.sa_family, AF_INET6);
+    assert_int_equal(addr.v6.sin6_port, htons(65535));
+    assert_true(IN6_IS_ADDR_LOOPBACK(&addr.v6.sin6_addr));
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        assert_int_equal(sock_addr_parse(bad[i], 1, &addr), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -522,6 +541,7 @@ int main(void)
         cmocka_unit_test(a_filter_that_is_too_long_is_not_installed),
         cmocka_unit_test(paths_are_cleaned),
         cmocka_unit_test(paths_are_cleaned_below_a_directory),
+        cmocka_unit_test(addresses_are_numbers),
         cmocka_unit_test(ids_have_their_shape),
         cmocka_unit_test(clocks_run),
         cmocka_unit_test(fd_reads_small_files_only),

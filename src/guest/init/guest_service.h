@@ -356,6 +356,8 @@ void shell_done(struct proc *proc);
 void port_list(uint32_t request, const uint8_t *payload, size_t len);
 void port_connect(uint32_t request, const uint8_t *payload, size_t len);
 void port_done(struct call *call);
+/* Connects a socket to 127.0.0.1, or to ::1. Returns what connect() does. */
+long connect_loopback(long fd, uint16_t port, bool v6);
 
 /* call is NULL for the first frame, else this is a further piece. */
 void worker_open_call(struct call *call, const struct frame *frame);

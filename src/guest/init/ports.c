@@ -89,22 +89,26 @@ static int connected(struct port *port)
 
 static void on_connecting(struct source *source, uint32_t events);
 
+long connect_loopback(long fd, uint16_t port, bool v6)
+{
+    const struct sockaddr_in four = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in6 six = {
+        .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+
+    return v6 ? raw_call3(SYS_connect, fd, &six, sizeof(six)) : raw_call3(SYS_connect, fd, &four, sizeof(four));
+}
+
 /* Begins a connection to 127.0.0.1, or to ::1. Returns 0, or a negative errno. */
 static long begin(struct port *port, bool v6)
 {
-    struct sockaddr_in v4_addr = {.sin_family = AF_INET,
-                                  .sin_port = __builtin_bswap16(port->number),
-                                  .sin_addr.s_addr = __builtin_bswap32(INADDR_LOOPBACK)};
-    struct sockaddr_in6 v6_addr = {.sin6_family = AF_INET6, .sin6_port = __builtin_bswap16(port->number)};
     long fd = raw_call3(SYS_socket, v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), ret;
 
     if (raw_failed(fd))
         return fd;
-    v6_addr.sin6_addr.s6_addr[15] = 1;
     port->tried_v6 = v6;
     port->connecting.ready = on_connecting;
-    ret = v6 ? raw_call3(SYS_connect, fd, &v6_addr, sizeof(v6_addr))
-             : raw_call3(SYS_connect, fd, &v4_addr, sizeof(v4_addr));
+    ret = connect_loopback(fd, port->number, v6);
     if (ret == 0 || ret == -EINPROGRESS)
         ret = source_add(&port->connecting, (int)fd, EPOLLOUT); /* either way it tells */
     if (ret != 0)

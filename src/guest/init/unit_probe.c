@@ -56,15 +56,11 @@ static bool is_itself(long fd, uint16_t port)
 
 static bool port_listens(uint16_t port, bool v6)
 {
-    const struct sockaddr_in four = {
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct sockaddr_in6 six = {
-        .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     long fd = raw_call3(SYS_socket, v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), ret;
 
     if (raw_failed(fd))
         return false;
-    ret = v6 ? raw_call3(SYS_connect, fd, &six, sizeof(six)) : raw_call3(SYS_connect, fd, &four, sizeof(four));
+    ret = connect_loopback(fd, port, v6);
     if (ret == 0 && is_itself(fd, port))
         ret = -ECONNREFUSED;
     raw_call1(SYS_close, fd);
