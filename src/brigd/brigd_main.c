@@ -203,6 +203,8 @@ static void on_descriptor(struct daemon_state *d, const char *name, int *fd)
     if (str_eq(name, "packages") && gate_memfd_read(*fd, CONFIG_MAX, &text, &len) == 0 &&
         policies_set_packages(d->api.policies, text, &err) < 0)
         log_line(LOG_ERROR, "gate", "packages: %s", err.message);
+    if (str_eq(name, "apt") && gate_memfd_read(*fd, CONFIG_MAX, &text, &len) == 0)
+        builds_set_sources(d->api.builds, take_ptr(&text));
 }
 
 static void on_reopen(struct daemon_state *d)
@@ -262,6 +264,11 @@ static int take_listener(struct daemon_state *d, const char *name, int *fd)
 
     if (r != 0)
         return r < 0 ? r : 0;
+    if (str_eq(name, "apt")) {
+        size_t len = 0;
+        mem_free(take_ptr(&d->apt));
+        return gate_memfd_read(*fd, CONFIG_MAX, &d->apt, &len);
+    }
     if (str_eq(name, "packages")) {
         size_t len = 0;
         mem_free(take_ptr(&d->packages));
@@ -446,7 +453,10 @@ static int start_library(struct daemon_state *d, struct brig_err *err)
                                           .library = d->api.library,
                                           .audit = d->api.audit,
                                           .config = config_get(d->api.config)};
-    return builds_create(&builds, &d->api.builds, err);
+    r = builds_create(&builds, &d->api.builds, err);
+    if (r == 0)
+        builds_set_sources(d->api.builds, take_ptr(&d->apt));
+    return r;
 }
 
 /* Stage 5. */

@@ -15,6 +15,7 @@ struct daemon_state {
     int spawner_fd;
     struct keyring *ring; /* The key ring of secrets, or NULL. */
     int gate_fd;          /* The control socket of brig-egress, until the manager has it. */
+    char *apt;            /* The apt sources of the host, as the supervisor found them; or NULL. */
     char *packages;       /* The rules of the preset `packages`, as the supervisor found them; or NULL. */
     struct listener listeners[LISTENERS_MAX];
     size_t n_listeners;

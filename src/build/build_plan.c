@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/parse.h"
+#include "base/ascii.h"
 #include "build/build_priv.h"
 #include "template/platform.h"
 
@@ -62,6 +63,17 @@ static int check_platform(struct build *build, const struct dockerfile_step *ste
     return 0;
 }
 
+static int check_suite(struct build_stage *stage, struct brig_err *err)
+{
+    const char *suite = stage->base + strlen(DEBIAN_MIRROR);
+
+    if (!str_is_name(suite, strlen(suite), ASCII_ALNUM, ASCII_ALNUM ".-") || strlen(suite) > 63)
+        return step_refuse(err, stage->from, "%.64s: expected the name of a suite, such as " DEBIAN_MIRROR "bookworm",
+                           stage->base);
+    stage->kind = BASE_DEBIAN;
+    return 0;
+}
+
 static int find_base(struct build_stage *stage, struct brig_err *err)
 {
     struct build *build = stage->build;
@@ -72,6 +84,8 @@ static int find_base(struct build_stage *stage, struct brig_err *err)
     stage->base_stage = find_stage(build, stage->base, stage->index);
     if (str_eq(stage->base, "scratch"))
         stage->kind = BASE_SCRATCH;
+    else if (str_starts(stage->base, DEBIAN_MIRROR))
+        return check_suite(stage, err);
     else if (stage->base_stage < build->n_stages && !(stage->base[0] >= '0' && stage->base[0] <= '9'))
         stage->kind = BASE_STAGE;
     else if (str_eq(stage->base, "host"))

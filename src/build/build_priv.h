@@ -5,6 +5,7 @@
  *     builds.c        all builds: who may, who sees which, how long they are kept
  *     build_engine.c  one build: its context, its stages side by side, its end
  *     build_plan.c    from a Dockerfile to stages
+ *     build_debian.c  FROM debian-mirror:SUITE
  *     build_stage.c   one stage: its base, and step after step
  *     build_image.c   what the image says about itself: ENV, USER, CMD ... and the record of the template
  *     build_settings.c  template.toml
@@ -61,7 +62,7 @@ struct build_layer {
     uint64_t bytes;
 };
 
-enum stage_base { BASE_TEMPLATE, BASE_STAGE, BASE_SCRATCH };
+enum stage_base { BASE_TEMPLATE, BASE_STAGE, BASE_SCRATCH, BASE_DEBIAN };
 enum stage_state {
     STAGE_WAITING,
     STAGE_RUNNING,
@@ -93,6 +94,7 @@ struct build_stage {
 
     /* what is under way */
     struct library_job *pull;
+    struct own_run *own; /* mmdebstrap */
     struct build_run *run;
     struct layer_run *tool;
     struct build_sink *tool_sink;     /* where its output goes: one of the next two */
@@ -161,7 +163,8 @@ struct builds {
     struct library_user user;
     struct build *first; /* the newest */
     struct build_run *runs;
-    bool stopped; /* The library is gone, or goes. */
+    char *sources; /* the host's apt sources, or NULL */
+    bool stopped;  /* The library is gone, or goes. */
     uint64_t done, failed, steps, cached;
 };
 
@@ -273,6 +276,11 @@ int mounts_secrets(const struct build *build, const struct run_spec *spec, struc
 int run_start(struct build_stage *stage, const struct run_spec *spec, struct brig_err *err) MUST_CHECK;
 void run_forget(struct build_run *run); /* It ends; nobody is called. */
 void runs_free(struct builds *builds);
+
+/* ---- build_debian.c ---------------------------------------- */
+#define DEBIAN_MIRROR "debian-mirror:"
+/* Makes the base of the stage. Returns 0 if it was in the cache, 1 if stage_layer() follows. */
+int debian_start(struct build_stage *stage, struct brig_err *err) MUST_CHECK;
 
 /* ---- build_stage.c ---------------------------------------- */
 void stage_start(struct build_stage *stage);

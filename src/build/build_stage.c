@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "build/build_priv.h"
+#include "sandbox/own_run.h"
 #include "template/platform.h"
 #include "template/reference.h"
 
@@ -97,7 +98,9 @@ static void finish_step(struct build_stage *stage, const struct build_layer *lay
     sink_free(take_ptr(&stage->packed));
     remember(stage, layer);
     log_ended(stage, layer);
-    stage->at++;
+    if (stage->based)
+        stage->at++;
+    stage->based = true; /* else it was the base */
     go(stage);
 }
 
@@ -518,6 +521,8 @@ void stage_start(struct build_stage *stage)
         r = take_stage(stage, &build->stages[stage->base_stage], &err);
     else if (stage->kind == BASE_SCRATCH)
         r = take_scratch(stage, &err);
+    else if (stage->kind == BASE_DEBIAN)
+        r = take_scratch(stage, &err) < 0 ? -ENOMEM : debian_start(stage, &err);
     else if ((object = templates_find(build->builds->o.templates, build->caller.org_id, stage->base)))
         r = take_template(stage, object, &err);
     else
@@ -530,6 +535,8 @@ void stage_stop(struct build_stage *stage)
 {
     if (stage->pull)
         library_cancel(take_ptr(&stage->pull));
+    if (stage->own)
+        own_run_forget(take_ptr(&stage->own));
     if (stage->run)
         run_forget(take_ptr(&stage->run));
     if (stage->tool)

@@ -60,6 +60,12 @@ void builds_configure(struct builds *builds, const struct config *config)
     builds->o.config = config;
 }
 
+void builds_set_sources(struct builds *builds, char *sources)
+{
+    mem_free(builds->sources);
+    builds->sources = sources;
+}
+
 void build_free(struct build *build)
 {
     struct builds *builds = build->builds;
@@ -101,6 +107,7 @@ void builds_destroy(struct builds *builds)
         return;
     while (builds->first)
         build_free(builds->first);
+    mem_free(builds->sources);
     mem_free(builds);
 }
 

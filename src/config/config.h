@@ -123,7 +123,8 @@ struct config {
     uint64_t gate_user_connections;
 
     /* [templates] */
-    bool templates_registries;                                      /* brigd connects to registries of images */
+    bool templates_registries;     /* brigd connects to registries of images */
+    char *templates_debian_mirror; /* FROM debian-mirror:SUITE comes from there; "": from where the host's does */
     char *templates_mirrors, *templates_insecure, *templates_proxy; /* lists have blanks; "": none */
     char *templates_pull;                                           /* [NAME=]REFERENCE, with blanks between */
 };

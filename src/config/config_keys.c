@@ -269,6 +269,8 @@ const struct config_key config_keys[] = {
      .help = "images that are pulled if their templates are missing, shared with all: REFERENCE or NAME=REFERENCE"},
     {"templates", "allow", CONFIG_TEXT, AT(templates_allow), .fallback = "", .rule = config_rule_allow, .list = true,
      LIVE, .help = "who else may make templates: ORGANISATION=load, =build, or =HOST/PATH of images it may pull"},
+    {"templates", "debian_mirror", CONFIG_TEXT, AT(templates_debian_mirror), .fallback = "", .rule = config_rule_url,
+     LIVE, .help = "URL of the Debian that FROM debian-mirror:SUITE takes; empty: the apt sources of this host"},
     {"templates", "max_image", CONFIG_SIZE, AT(templates_max_image), .fallback = "32g", .min = MIB, .max = MAX_SIZE,
      LIVE, .help = "bytes of one image, packed and unpacked"},
     {"templates", "max_files", CONFIG_COUNT, AT(templates_max_files), .fallback = "2000000", .min = 1, .max = 100000000,

@@ -16,6 +16,7 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "codec/json/json.h"
+#include "gate/packages_priv.h"
 #include "gate/policy.h"
 
 #define FILE_MAX_BYTES (256u << 10)
@@ -128,8 +129,7 @@ static void add_urls(struct places *places, const char *text, size_t len, const 
 
 /* ---- files -------------------------------------------------------------------------------------------- */
 
-/* A line without its end; *at goes to the next. */
-static bool next_line(const char **at, const char **line, size_t *len)
+bool config_next_line(const char **at, const char **line, size_t *len)
 {
     if (**at == '\0')
         return false;
@@ -146,8 +146,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-/* "key = value": the length of the key, and where the value begins. 0: no such line. */
-static size_t split_key(const char *line, size_t len, char separator, size_t *ret_value)
+size_t config_split_key(const char *line, size_t len, char separator, size_t *ret_value)
 {
     const char *sign = memchr(line, separator, len);
     size_t key;
@@ -175,7 +174,7 @@ static bool key_is(const char *key, size_t len, const char *const *names, size_t
 
 /* pip.conf, uv.toml and cargo's config.toml: values of some keys, also on lines that are further in or inside of an
  * array. */
-static void read_settings(struct places *places, const char *text)
+static void read_settings(void *places, const char *text)
 {
     static const char *const keys[] = {"index-url", "extra-index-url", "find-links",   "url",
                                        "index",     "registry",        "default-index"};
@@ -183,13 +182,13 @@ static void read_settings(struct places *places, const char *text)
     size_t len, value;
     bool wanted = false;
 
-    while (next_line(&text, &line, &len)) {
+    while (config_next_line(&text, &line, &len)) {
         size_t skip = 0;
         while (skip < len && is_blank(line[skip]))
             skip++;
         if (skip == len || line[skip] == '#' || line[skip] == ';')
             continue;
-        size_t key = split_key(line + skip, len - skip, '=', &value);
+        size_t key = config_split_key(line + skip, len - skip, '=', &value);
         bool is_url = len - skip >= 4 && (memcmp(line + skip, "http", 4) == 0 || strchr("\"'", line[skip]));
         if (key > 0 && !(skip > 0 && is_url)) {
             wanted = key_is(line + skip, key, keys, ARRAY_SIZE(keys));
@@ -203,13 +202,13 @@ static void read_settings(struct places *places, const char *text)
     }
 }
 
-static void read_npmrc(struct places *places, const char *text)
+static void read_npmrc(void *places, const char *text)
 {
     const char *line;
     size_t len, value;
 
-    while (next_line(&text, &line, &len)) {
-        size_t key = split_key(line, len, '=', &value);
+    while (config_next_line(&text, &line, &len)) {
+        size_t key = config_split_key(line, len, '=', &value);
         bool scoped = key > 10 && line[0] == '@' && memcmp(line + key - 9, ":registry", 9) == 0;
         if (scoped || (key == 8 && memcmp(line, "registry", 8) == 0))
             add_urls(places, line + value, len - value, "\"'");
@@ -217,12 +216,12 @@ static void read_npmrc(struct places *places, const char *text)
 }
 
 /* "deb [options] URI suite component"; the options may have blanks. */
-static void read_apt_list(struct places *places, const char *text)
+static void read_apt_list(void *places, const char *text)
 {
     const char *line;
     size_t len;
 
-    while (next_line(&text, &line, &len)) {
+    while (config_next_line(&text, &line, &len)) {
         while (len > 0 && is_blank(*line))
             line++, len--;
         size_t word = len > 8 && memcmp(line, "deb-src", 7) == 0 ? 7 : 3;
@@ -243,10 +242,10 @@ static void read_apt_stanza(struct places *places, const char *text, const char 
     for (int pass = 0; pass < 2; pass++) {
         const char *at = text;
         bool wanted = false;
-        while (at < end && next_line(&at, &line, &len)) {
+        while (at < end && config_next_line(&at, &line, &len)) {
             if (len == 0 || line[0] == '#')
                 continue;
-            size_t key = is_blank(line[0]) ? 0 : split_key(line, len, ':', &value);
+            size_t key = is_blank(line[0]) ? 0 : config_split_key(line, len, ':', &value);
             if (key > 0)
                 wanted = key_is(line, key, uris, 1);
             if (pass == 0 && key > 0 && key_is(line, key, enabled, 1)) {
@@ -261,12 +260,12 @@ static void read_apt_stanza(struct places *places, const char *text, const char 
     }
 }
 
-static void read_apt_sources(struct places *places, const char *text)
+static void read_apt_sources(void *places, const char *text)
 {
     const char *line, *start = text;
     size_t len;
 
-    for (const char *at = text; next_line(&at, &line, &len);) {
+    for (const char *at = text; config_next_line(&at, &line, &len);) {
         size_t blank = 0;
         while (blank < len && is_blank(line[blank]))
             blank++;
@@ -278,9 +277,7 @@ static void read_apt_sources(struct places *places, const char *text)
     read_apt_stanza(places, start, start + strlen(start));
 }
 
-typedef void read_fn(struct places *places, const char *text);
-
-static void read_file(struct places *places, int dir, const char *path, read_fn *read_text)
+void config_read_file(int dir, const char *path, config_read_fn *read_text, void *ctx)
 {
     AUTO_FD int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     AUTO_BUF struct buf text = BUF_INIT(FILE_MAX_BYTES + 1);
@@ -298,7 +295,7 @@ static void read_file(struct places *places, int dir, const char *path, read_fn 
         buf_commit(&text, (size_t)got);
     }
     text.data[text.len] = '\0'; /* a NUL inside ends it: then it is not a configuration file */
-    read_text(places, text.data);
+    read_text(ctx, text.data);
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -308,16 +305,16 @@ static bool ends_with(const char *name, const char *end)
     return len > tail && str_eq(name + len - tail, end);
 }
 
-static void read_apt_dir(struct places *places, int root)
+void config_read_apt_dir(int root, config_read_fn *read_list, config_read_fn *read_sources, void *ctx)
 {
     AUTO_DIR DIR *dir = dir_open(root, "etc/apt/sources.list.d");
     const struct dirent *entry;
 
     for (unsigned n = 0; n < DIR_MAX_FILES && (entry = dir_next(dir)); n++) {
         if (ends_with(entry->d_name, ".list"))
-            read_file(places, dirfd(dir), entry->d_name, read_apt_list);
+            config_read_file(dirfd(dir), entry->d_name, read_list, ctx);
         else if (ends_with(entry->d_name, ".sources"))
-            read_file(places, dirfd(dir), entry->d_name, read_apt_sources);
+            config_read_file(dirfd(dir), entry->d_name, read_sources, ctx);
     }
 }
 
@@ -326,7 +323,7 @@ static void read_files(struct places *places, int root, const char *home)
     static const struct {
         const char *path;
         bool below_home;
-        read_fn *read_text;
+        config_read_fn *read_text;
     } files[] = {
         {"etc/pip.conf", false, read_settings},         {"etc/xdg/pip/pip.conf", false, read_settings},
         {".config/pip/pip.conf", true, read_settings},  {".pip/pip.conf", true, read_settings},
@@ -341,11 +338,11 @@ static void read_files(struct places *places, int root, const char *home)
         home++;
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
         if (!files[i].below_home)
-            read_file(places, root, files[i].path, files[i].read_text);
+            config_read_file(root, files[i].path, files[i].read_text, places);
         else if (home && str_format(path, sizeof path, "%s%s%s", home, *home ? "/" : "", files[i].path) > 0)
-            read_file(places, root, path, files[i].read_text);
+            config_read_file(root, path, files[i].read_text, places);
     }
-    read_apt_dir(places, root);
+    config_read_apt_dir(root, read_apt_list, read_apt_sources, places);
 }
 
 /* ---- the environment ---------------------------------------------------------------------------------- */
@@ -366,7 +363,7 @@ static void read_env(struct places *places, char *const *env)
     static const char *const go[] = {"GOPROXY", "GOSUMDB"};
 
     for (; env && *env; env++) {
-        size_t value = 0, key = split_key(*env, strlen(*env), '=', &value);
+        size_t value = 0, key = config_split_key(*env, strlen(*env), '=', &value);
         const char *text = *env + value;
         if (key == 0)
             continue;

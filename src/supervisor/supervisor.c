@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "gate/apt_sources.h"
 #include "gate/policy.h"
 
 #define LISTENERS_MAX 8
@@ -31,6 +32,7 @@ struct supervisor {
     struct loop *loop;
     struct daemon spawner, brigd;
     struct sup_gate gate;
+    int apt;      /* where the host gets its Debian from (gate/apt_sources.h), sealed; -1 */
     int packages; /* the rules of the preset `packages` as they are on this host, sealed; -1 */
     struct listener listeners[LISTENERS_MAX];
     size_t n_listeners;
@@ -108,7 +110,7 @@ static int send_config(struct supervisor *sup)
 /* What this host's package managers are configured with, which brigd may not read. */
 static void read_packages(struct supervisor *sup)
 {
-    AUTO_BUF struct buf text = BUF_INIT(CONFIG_MAX);
+    AUTO_BUF struct buf text = BUF_INIT(CONFIG_MAX), apt = BUF_INIT(CONFIG_MAX);
     AUTO_FD int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     struct brig_err err;
 
@@ -118,12 +120,19 @@ static void read_packages(struct supervisor *sup)
         return;
     }
     sup->packages = gate_memfd("packages", text.data ? text.data : "", text.len);
+    base_close_fd(&sup->apt);
+    if (apt_sources(root, &apt) < 0)
+        say("the apt sources of this host are too long");
+    else
+        sup->apt = gate_memfd("apt", apt.data ? apt.data : "", apt.len);
 }
 
 static int give_texts(struct supervisor *sup)
 {
     int r = sup->packages < 0 ? 0 : sup_send(sup->brigd.socket, SUP_FD, "packages", sup->packages);
 
+    if (r == 0 && sup->apt >= 0)
+        r = sup_send(sup->brigd.socket, SUP_FD, "apt", sup->apt);
     return r < 0 || sup->gate.keys_fd < 0 ? r : sup_send(sup->brigd.socket, SUP_FD, "secret-keys", sup->gate.keys_fd);
 }
 
@@ -521,7 +530,7 @@ int supervisor_run(const struct supervisor_options *options, struct brig_err *er
                               .signal_fd = -1,
                               .spawner = DAEMON_INIT("brig-spawner", false),
                               .brigd = DAEMON_INIT("brigd", true)};
-    sup.packages = -1;
+    sup.packages = sup.apt = -1;
     sup.gate = (struct sup_gate){
         .config = options->config, .places = &sup.places, .brigd_sock = &sup.brigd.socket, .say = say};
     sup_gate_init(&sup.gate);

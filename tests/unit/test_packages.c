@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/str.h"
+#include "gate/apt_sources.h"
 #include "gate/policy.h"
 
 static char top[] = "/tmp/brig-packages-XXXXXX";
@@ -147,6 +148,28 @@ static void test_files(void **state)
     }
 }
 
+static void test_apt_sources(void **state)
+{
+    AUTO_FD int root = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_BUF struct buf out = BUF_INIT(65536);
+
+    (void)state;
+    put_file("etc/apt/sources.list", "# a comment\ndeb http://one.example/debian suite main extra # more\n"
+                                     "deb-src http://one.example/debian suite main\n"
+                                     "deb http://me:word@two.example/ suite main\n"
+                                     "deb [signed-by=/etc/other.gpg] http://other.example/ suite main\n"
+                                     "deb file:/srv/x suite main\n");
+    put_file("etc/apt/sources.list.d/b.sources",
+             "Types: deb deb-src\nURIs: http://three.example/a\n https://four.example/b\nSuites: s s-updates\n"
+             "Components: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n\n"
+             "Types: deb\nURIs: http://off.example/\nSuites: s\nEnabled: no\n\n"
+             "Types: deb\nURIs: http://mine.example/\nSuites: s\nSigned-By: /etc/mine.gpg\n");
+    assert_int_equal(apt_sources(root, &out), 0);
+    assert_string_equal(out.data, "http://one.example/debian suite main extra\n"
+                                  "http://three.example/a s main\nhttp://three.example/a s-updates main\n"
+                                  "https://four.example/b s main\nhttps://four.example/b s-updates main\n");
+}
+
 static void test_env(void **state)
 {
     AUTO_BUF struct buf out = BUF_INIT(1u << 16);
@@ -228,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_apt_sources, setup, teardown),
         cmocka_unit_test_setup_teardown(test_env, setup, teardown),
         cmocka_unit_test_setup_teardown(test_broken, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many, setup, teardown),

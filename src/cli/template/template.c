@@ -179,6 +179,7 @@ static const struct cli_verb subs[] = {
     {"pull", "make a template from an image of a registry", .main = template_pull_main},
     {"load", "make a template from an archive or a directory", .main = template_load_main},
     {"build", "build a template from a Dockerfile", .main = template_build_main},
+    {"recipes", "list the recipes that came with brig", .main = template_recipes_main},
     {"export", "write a template as the archive of an image", .main = template_export_main},
     {"ls", "list templates", .list = &templates},
     {"inspect", "print a template", .main = inspect},

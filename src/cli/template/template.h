@@ -2,7 +2,8 @@
 /*
  * template.h: the parts of `brig template`: template.c has the verbs that ask and change, template_load.c sends an
  * archive, template_context.c reads the directory of a build, template_pull.c asks for an image of a registry and keeps
- * logins, template_stream.c shows the lines that a job answers with, template_build.c builds.
+ * logins, template_recipes.c finds the recipes that came with brig, template_stream.c shows the lines that a job
+ * answers with, template_build.c builds.
  */
 #ifndef BRIG_CLI_TEMPLATE_TEMPLATE_H
 #define BRIG_CLI_TEMPLATE_TEMPLATE_H
@@ -57,6 +58,11 @@ ssize_t template_context_read(struct template_context *context, void *data, size
 uint64_t template_context_skipped(const struct template_context *context);
 void template_context_close(struct template_context *context); /* takes NULL */
 
+/*
+ * The directory of a recipe that came with brig, share/brig/templates/NAME: false if there is none. template_recipes.c.
+ */
+bool template_recipe(const char *name, char out[4096]);
+int template_recipes_main(int argc, char **argv);
 int template_build_main(int argc, char **argv);
 int template_export_main(int argc, char **argv);
 int template_load_main(int argc, char **argv);

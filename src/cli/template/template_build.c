@@ -41,9 +41,10 @@ static const struct flag build_flags[] = {
     FLAG_TABLE(AT(json)),
 };
 static const struct flag_table build_table = {
-    .usage = "brig template build -t NAME [-f FILE] [flags] DIR|-",
+    .usage = "brig template build [-t NAME] [-f FILE] [flags] DIR|RECIPE|-",
     .purpose = "Builds a template from a Dockerfile. Each RUN is a sandbox; steps that were done before are taken from "
-               "the cache. With - the Dockerfile is read from stdin and there is no directory.\n\n"
+               "the cache. With - the Dockerfile is read from stdin and there is no directory. A "
+               "name that is no directory here is that of a recipe (brig template recipes).\n\n"
                "  brig template build -t app .",
     FLAGS(build_flags),
 };
@@ -394,13 +395,26 @@ static int build_main(const struct build_options *options, const char *dir)
     return status;
 }
 
+/* A name that is no directory here may be a recipe; the template is then called so too. */
+static const char *take_recipe(struct build_options *options, const char *dir, char place[4096])
+{
+    if (options->file || str_eq(dir, "-") || access(dir, F_OK) == 0 || !template_recipe(dir, place))
+        return dir;
+    if (!options->name)
+        options->name = dir;
+    if (!options->progress || !str_eq(options->progress, "quiet"))
+        fprintf(stderr, "recipe %s: %s\n", dir, place);
+    return place;
+}
+
 int template_build_main(int argc, char **argv)
 {
     struct build_options options = {0};
+    char place[4096];
     int rest, status;
 
-    if (service_parse(&build_table, argc, argv, &options, 1, 1, "DIR or -", &rest, &status))
-        status = build_main(&options, argv[rest]);
+    if (service_parse(&build_table, argc, argv, &options, 1, 1, "DIR, RECIPE or -", &rest, &status))
+        status = build_main(&options, take_recipe(&options, argv[rest], place));
     words_done(&options.args);
     words_done(&options.labels);
     words_done(&options.secrets);

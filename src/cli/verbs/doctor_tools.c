@@ -146,12 +146,25 @@ static void look_at_keys(struct tool_rows *out, const struct config *config)
         tool_row_warn(row, fix, "none: variables and secrets cannot be stored");
 }
 
+/* ---- templates ---------------------------------------------------------------------------------------- */
+
+static void look_at_mmdebstrap(struct tool_rows *out)
+{
+    struct brig_doctor_row *row = tool_row(out, "mmdebstrap");
+
+    if (access("/usr/bin/mmdebstrap", X_OK) == 0)
+        tool_row_ok(row, "FROM debian-mirror:SUITE can be built");
+    else
+        tool_row_warn(row, "apt-get install mmdebstrap", "not there: FROM debian-mirror:SUITE cannot be built");
+}
+
 void doctor_tools(struct tool_rows *out)
 {
     struct config_loaded *loaded = NULL;
     struct brig_err err = {0};
 
     doctor_probe(out);
+    look_at_mmdebstrap(out);
     if (config_load(NULL, environ, &loaded, &err) < 0) {
         tool_row_warn(tool_row(out, "configuration"), "brig config check", "%.150s", err.message);
         return;

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipes that come with brig, from the Debian mirror of this host: `base` by its name, and `python` on it."""
+
+import pathlib
+import subprocess
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "e2e")]
+
+from helpers import BRIG  # noqa: E402  pylint: disable=wrong-import-position
+from jailkit import needs_root  # noqa: E402  pylint: disable=wrong-import-position
+from service import ServiceTest  # noqa: E402  pylint: disable=wrong-import-position
+
+
+@needs_root
+class Recipes(ServiceTest):
+    LIMIT_SECONDS = 900
+
+    def build(self, *words):
+        done = subprocess.run([BRIG, "template", "build", *words], capture_output=True, text=True, env=self.d.env,
+                              check=False, cwd="/")
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        return done
+
+    def said(self, template, script):
+        box = self.sandbox(template=template)
+        run = self.d.run(box, "/bin/sh", "-c", script)
+        self.assertEqual(run["outcome"]["exit_code"], 0, run)
+        return run["stdout"]
+
+    def test_base_and_python(self):
+        with open("/etc/os-release", encoding="utf-8") as f:
+            suite = next(line.split("=")[1].strip() for line in f if line.startswith("VERSION_CODENAME="))
+        self.build("--build-arg", f"SUITE={suite}", "base")
+        self.assertEqual(self.said("base", "readlink /bin; pwd; . /etc/os-release; echo $ID $VERSION_CODENAME; "
+                                           "dpkg --audit; test -s /etc/ssl/certs/ca-certificates.crt"),
+                         f"usr/bin\n/workspace\ndebian {suite}\n")
+        again = self.build("--build-arg", f"SUITE={suite}", "-t", "again", "base")
+        self.assertIn("cached", again.stderr)
+        self.build("python")
+        self.assertEqual(self.said("python", "python3 -c 'print(6 * 7)'; pip --version | cut -d' ' -f1"), "42\npip\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
