@@ -72,11 +72,11 @@ class BadTest(LettaTest):
     def late(self, name, sig, text):
         """A registered tool that its timeout ends after it has printed the text. On a busy machine the first timeout
         may come before that, so there are others."""
-        for seconds in (0.3, 3, 30):
+        for seconds in (0.3, 3.0, 30.0):
             ran = self.go(name, timeout=seconds).json
             if ran["stdout"] == text:
                 break
-        self.ended(ran, name, f"TimeoutError: Executing tool {name} timed out after {seconds:g} seconds.", "timeout",
+        self.ended(ran, name, f"TimeoutError: Executing tool {name} timed out after {seconds} seconds.", "timeout",
                    None, sig, text, ["timeout"])
 
     def returned(self, ran, result, stdout="", stderr="", hit=()):
