@@ -335,18 +335,18 @@ void export_next(struct export *export)
 static int check(const struct library *library, const struct caller *caller, const struct object *object,
                  const char *name, struct brig_err *err)
 {
-    unsigned n = 0;
+    unsigned n = 0, own = 0;
 
     if (!object)
         return err_set(err, BRIG_E_NOT_FOUND, 0, "template %.128s not found", name);
     int r = library_may(library, caller, NULL, err);
     if (r < 0)
         return err_set(err, BRIG_E_FORBIDDEN, 0, "only an administrator may export templates ([templates] allow)");
-    for (const struct export *at = library->exports; at; at = at->next)
-        n++;
-    return n >= EXPORTS_MAX
-               ? err_set(err, BRIG_E_LIMIT, 0, "%u exports are under way; try again when one has ended", EXPORTS_MAX)
-               : 0;
+    for (const struct export *at = library->exports; at; at = at->next, n++)
+        own += str_eq(at->caller.org_id, caller->org_id);
+    if (own >= EXPORTS_PER_ORG)
+        return err_set(err, BRIG_E_LIMIT, 0, "the organisation makes %u exports already; wait for one of them", own);
+    return n >= EXPORTS_MAX ? err_set(err, BRIG_E_LIMIT, 0, "%u exports are under way; wait for one of them", n) : 0;
 }
 
 /* A file that has no name any more: whatever happens, nothing stays. */

@@ -13,7 +13,8 @@
 
 #include "template/library.h"
 
-#define EXPORTS_MAX 4u /* at a time */
+#define EXPORTS_PER_ORG 4u /* at a time */
+#define EXPORTS_MAX 32u
 
 struct export;
 struct export_events {
@@ -24,8 +25,8 @@ struct export_events {
     void *ctx;
 };
 /*
- * BRIG_E_NOT_FOUND; BRIG_E_FORBIDDEN: only those who may load export; BRIG_E_LIMIT: EXPORTS_MAX. No event comes from
- * within this call.
+ * BRIG_E_NOT_FOUND; BRIG_E_FORBIDDEN: only those who may load export; BRIG_E_LIMIT: too many at a time. No event
+ * comes from within this call.
  */
 int library_export(struct library *library, const struct caller *caller, const char *name, bool docker,
                    const struct export_events *events, struct export **ret, struct brig_err *err) MUST_CHECK;

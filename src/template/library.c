@@ -109,7 +109,7 @@ int job_set_name(struct library_job *job, const char *name, struct brig_err *err
         return r;
     const struct object *other =
         objects_find(templates_objects(job->library->o.templates), job->caller.org_id, job->name);
-    if (other && !job->replace)
+    if (other && !job->replace && !job->follows)
         return err_set(err, BRIG_E_CONFLICT, 0, "template %s: there is one of this name; replace it, or choose another",
                        job->name);
     /* Administrators use names too, with directories and secrets that a user key may not have. */

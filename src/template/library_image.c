@@ -160,8 +160,9 @@ static int put_record(struct library_job *job, const struct template_image *imag
                                        .image = *image,
                                        .made_at_ns = clock_real_ns(),
                                        .shared = job->shared};
-    /* A name that was free when a user key asked may have a meaning by now. */
-    const bool replace = job->replace && (caller_is_admin(&job->caller) || job->follows);
+    /* What the name means now counts, not what it meant when this was asked for. */
+    const bool follows = job->pull && pull_follows(job->library, job->caller.org_id, job->name, job->reference);
+    const bool replace = follows || (job->replace && caller_is_admin(&job->caller));
     int r =
         templates_put(job->library->o.templates, job->caller.org_id, job->name, &info, replace, on_recorded, job, err);
     job->recording = r == 0;

@@ -129,5 +129,7 @@ bool job_login(void *ctx, const char *host, struct dist_login *ret);
 int job_layers(struct library_job *job, size_t n, struct brig_err *err) MUST_CHECK;
 void job_unpack(struct library_job *job);
 bool job_release(struct library_job *job); /* its holds; true: there were some */
+/* Is the template of this name from a pull of the same reference? Whoever pulls it again means the name to follow. */
+bool pull_follows(const struct library *library, const char *org, const char *name, const char *reference);
 
 #endif

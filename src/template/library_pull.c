@@ -176,11 +176,14 @@ static void on_manifest(void *ctx, struct dist_image *image, const struct brig_e
 
 /* ---- its start ---------------------------------------------------------------------------------------- */
 
-/* Whoever pulls the same image again means the name to follow it. */
-static bool follows(const struct library *library, const char *org, const char *name, const char *reference)
+bool pull_follows(const struct library *library, const char *org, const char *name, const char *reference)
 {
     const struct object *other = objects_find(templates_objects(library->o.templates), org, name);
 
+    for (const struct library_job *job = library->jobs; !other && job; job = job->next)
+        if (job->pull && job->recording && str_eq(job->caller.org_id, org) && str_eq(job->name, name) &&
+            str_eq(job->reference, reference))
+            return true; /* its record is on its way */
     return other && str_eq(template_of(other)->source, "pull") && str_eq(template_of(other)->reference, reference);
 }
 
@@ -223,8 +226,7 @@ int library_pull(struct library *library, const struct caller *caller, const cha
         return r;
     image_ref_text(&ref, text);
     asked.name = kept;
-    asked.follows = follows(library, caller->org_id, kept, text);
-    asked.replace = want->replace || asked.follows;
+    asked.follows = pull_follows(library, caller->org_id, kept, text);
     r = job_new(library, caller, &asked, events, &job, err);
     if (r == 0)
         r = begin(job, &ref, err);

@@ -134,6 +134,25 @@ class Export(TemplateTest):
         self.assertEqual(self.places()[1], [])
 
 
+class Share(TemplateTest):
+    def test_an_organisation_has_its_own_share(self):
+        """Exports that nobody reads take no place of another organisation."""
+        self.loaded(Image(base_layer(), tar(entry("big", os.urandom(16 << 20)))).oci(), "name=shared")
+        org = self.d.ask("POST", "/v1/orgs", {"name": "share"}).json["id"]
+        key = self.d.key(role="admin", org=org)
+        self.assertEqual(self.load(Image(base_layer()).oci(), "name=own", key=key).status, 200)
+        self.addCleanup(self.d.ask, "DELETE", "/v1/templates/own", key=key)
+        held = []
+        for _ in range(4):
+            held.append(self.d.connection())
+            self.addCleanup(held[-1].close)
+            held[-1].request("GET", "/v1/templates/shared/export")
+            self.assertEqual(held[-1].getresponse().status, 200)
+        self.refused(self.d.ask("GET", "/v1/templates/shared/export"), 429, "limit",
+                     "the organisation makes 4 exports already; wait for one of them")
+        self.assertEqual(self.d.ask("GET", "/v1/templates/own/export", key=key).status, 200)
+
+
 class Allowed(TemplateTest):
     CONFIG = "[templates]\nallow = [\"org-00000000-0000-4000-8000-000000000000=load\"]\n"
 

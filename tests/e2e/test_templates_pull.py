@@ -204,6 +204,44 @@ class Pulling(ServiceTest):
         self.assertEqual(len(made["layers"]), 1)
         self.assertEqual(self.blobs(), [])
 
+    def begin(self, **body):
+        """A pull whose answer is read later."""
+        c = self.d.connection()
+        self.addCleanup(c.close)
+        c.request("POST", "/v1/templates/pull", json.dumps(body), {"Content-Type": "application/json"})
+        return c
+
+    def test_what_the_name_means_at_the_end_counts(self):
+        registry = self.registry()
+        registry.tags["1"] = Image(base_layer(), top(b"first\n"), config=CONFIG)
+        reference = f"{registry.host}/test/image:1"
+        self.pulled(reference, name="moved")
+        registry.tags["1"] = image = Image(base_layer(), top(b"second\n" * 100000), config=CONFIG, compress=False)
+        registry.hold = threading.Event()
+        held = self.begin(reference=reference, name="moved")
+        wait_until("it is under way", lambda: any(digest(image.blobs[1]).removeprefix("sha256:") in b
+                                                  for b in self.blobs()))
+        other = self.d.ask("POST", "/v1/templates/load?name=moved&replace=true", Image(top(b"other\n")).oci(),
+                           headers={"Content-Type": "application/x-tar"})
+        self.assertEqual(other.status, 200, other)
+        registry.hold.set()
+        last = json.loads(held.getresponse().read().splitlines()[-1])
+        self.assertIn("there is one of this name", last.get("error", {}).get("message", last))
+        self.assertEqual(self.d.ask("GET", "/v1/templates/moved").json["source"], "load")
+
+    def test_two_pulls_of_one_name_at_once(self):
+        registry = self.registry()
+        registry.tags["1"] = image = Image(base_layer(), top(b"both\n" * 100000), config=CONFIG, compress=False)
+        registry.hold = threading.Event()
+        held = [self.begin(reference=f"{registry.host}/test/image:1", name="both") for _ in range(2)]
+        self.addCleanup(self.d.ask, "DELETE", "/v1/templates/both")
+        wait_until("both are under way",
+                   lambda: 'brig_template_jobs 2' in self.d.ask("GET", "/metrics").body.decode())
+        registry.hold.set()
+        for c in held:
+            last = json.loads(c.getresponse().read().splitlines()[-1])
+            self.assertEqual(len(last.get("template", last).get("layers", ())), len(image.layers), last)
+
     def test_command_line(self):
         registry = self.registry()
         registry.tags["latest"] = Image(base_layer(), config=CONFIG)
