@@ -98,7 +98,20 @@ static int want_path(struct only *only, const char *path, bool must, struct brig
     return want(only->own, place.path, true) < 0 ? err_nomem(err) : 0;
 }
 
-static int match_below(struct only *only, const char *dir, const char *pattern, const char *rel, struct brig_err *err)
+/* How deep below its first directory a pattern can match: only a slash and a class match a slash. */
+static unsigned levels_of(const char *pattern)
+{
+    unsigned n = 0;
+
+    if (strchr(pattern, '/'))
+        for (; *pattern; pattern++)
+            n += *pattern == '/' || *pattern == '[';
+    return n;
+}
+
+/* What lies deeper than `levels` directories is not read. */
+static int match_below(struct only *only, const char *dir, const char *pattern, const char *rel, unsigned levels,
+                       struct brig_err *err)
 {
     __attribute__((cleanup(names_done))) struct names names = {0};
     int fd = openat(only->view.root, *dir ? dir : ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
@@ -115,10 +128,10 @@ static int match_below(struct only *only, const char *dir, const char *pattern, 
             continue; /* no archive could hold it */
         if (path_match(pattern, below)) {
             r = want_path(only, path, false, err);
-        } else if (strchr(pattern, '/')) {
+        } else if (levels > 0) {
             r = view_look(only->view.root, path, &kind, err);
             if (r == 0 && kind == VIEW_DIR)
-                r = match_below(only, path, pattern, below, err);
+                r = match_below(only, path, pattern, below, levels - 1, err);
         }
     }
     return r;
@@ -135,8 +148,11 @@ static int want_pattern(struct only *only, const char *source, struct brig_err *
         return r;
     if (!*pattern)
         return want_path(only, fixed, true, err);
+    const unsigned levels = levels_of(pattern);
+    if (levels >= LAYER_DEPTH_MAX)
+        return layer_fail(err, source, 0, "a pattern of more than %u directories", LAYER_DEPTH_MAX);
     r = view_resolve(&only->view, fixed, &place, err);
-    return r < 0 || place.kind != VIEW_DIR ? r : match_below(only, place.path, pattern, "", err);
+    return r < 0 || place.kind != VIEW_DIR ? r : match_below(only, place.path, pattern, "", levels, err);
 }
 
 int only_init(struct layer_own *own, int root, const struct layer_options *options, struct brig_err *err)

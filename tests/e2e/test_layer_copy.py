@@ -349,6 +349,11 @@ b"usr/gone: there is no such file\n"),
             done = self.pack(pattern)
             self.assertEqual((done.returncode, done.stderr), (1, line))
 
+    def test_patterns_are_bounded(self):
+        done = self.pack("/" + "/".join(["*"] * 300))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"a pattern of more than 256 directories", done.stderr)
+
     def test_what_is_packed_can_be_copied(self):
         for sources, expected in ((["/bin/sh"], ["d", "d/sh"]), (["/lib"], ["d", "d/x.so", "d/y.txt"]),
                                   (["/etc"], ["d", "d/conf", "d/same"]), (["/lib/*.so"], ["d", "d/x.so"])):

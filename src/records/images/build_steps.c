@@ -15,6 +15,11 @@ struct build_steps {
     struct objects *objects;
 };
 
+struct step {
+    struct build_step_info info; /* the object's extra */
+    bool leaving;                /* its deletion is on its way */
+};
+
 static bool is_hex(const char *text, size_t digits)
 {
     return strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
@@ -22,21 +27,22 @@ static bool is_hex(const char *text, size_t digits)
 
 static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *err)
 {
-    struct build_step_info *info = mem_zalloc(sizeof *info);
+    struct step *step = mem_zalloc(sizeof *step);
     const char *diff = json_get_text(object->json, "diff_id", "");
 
-    if (!info)
+    if (!step)
         return err_nomem(err);
+    struct build_step_info *info = &step->info;
     const struct json_value *bytes = json_get(object->json, "bytes"), *files = json_get(object->json, "files");
     *info = (struct build_step_info){.layer = json_get_text(object->json, "layer", ""),
                                      .diff_id = diff,
                                      .bytes = bytes && bytes->type == JSON_NUMBER ? (uint64_t)bytes->i64 : 0,
                                      .files = files && files->type == JSON_NUMBER ? (uint64_t)files->i64 : 0};
     if (!is_hex(object->id, 64) || (info->layer[0] && (!is_hex(info->layer, 64) || !str_starts(diff, "sha256:")))) {
-        mem_free(info);
+        mem_free(step);
         return err_set(err, BRIG_E_INVALID, 0, "build step: needs a key and a layer of 64 hexadecimal digits");
     }
-    object->extra = info;
+    object->extra = step;
     return 0;
 }
 
@@ -94,9 +100,13 @@ static void make_room(struct build_steps *steps, const char *org)
     const struct object *object = objects_first(steps->objects, org);
     size_t bytes, count = objects_expected(steps->objects, org, &bytes);
 
-    for (; object && count >= BUILD_STEPS_PER_ORG; object = object->next, count--)
-        if (objects_delete(steps->objects, org, object->id, on_done, NULL, NULL) < 0)
+    /* The oldest are first. Those that leave already are still in the list. */
+    for (; object && count >= BUILD_STEPS_PER_ORG; object = object->next, count--) {
+        struct step *step = object->extra;
+        if (!step->leaving && objects_delete(steps->objects, org, object->id, on_done, NULL, NULL) < 0)
             return;
+        step->leaving = true;
+    }
 }
 
 int build_steps_put(struct build_steps *steps, const char *org, const char *key, const struct build_step_info *info,
