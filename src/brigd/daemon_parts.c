@@ -163,12 +163,12 @@ void daemon_close(struct daemon_state *d)
     volumes_destroy(d->api.volumes);
     snapshots_destroy(d->api.snapshots);
     build_steps_destroy(d->api.build_steps);
-    builds_destroy(d->api.builds);
     registries_destroy(d->api.registries);
     secrets_destroy(d->api.secrets);
     api_tools_close(&d->api);
     keyring_destroy(d->ring);
     workers_destroy(d->api.workers);
+    builds_destroy(d->api.builds); /* a thread may have read its files until now */
     crypto_signer_destroy(d->api.signer);
     loop_destroy(d->api.loop);
     config_free(d->api.config);

@@ -50,8 +50,9 @@ int builds_create(const struct builds_options *options, struct builds **ret, str
 void builds_configure(struct builds *builds, const struct config *config);
 /* Where FROM debian-mirror:SUITE comes from (gate/apt_sources.h); takes the text, or NULL. */
 void builds_set_sources(struct builds *builds, char *sources);
-void builds_stop(struct builds *builds);    /* before the library goes; takes NULL */
-void builds_destroy(struct builds *builds); /* after the store: what was on its way comes back; takes NULL */
+void builds_stop(struct builds *builds); /* before the library goes; takes NULL */
+/* After the store and the workers: what was on its way comes back. Takes NULL. */
+void builds_destroy(struct builds *builds);
 
 /* What is asked for. Everything is copied. */
 struct build_want {

@@ -53,17 +53,26 @@ int build_context_begin(struct build *build, void (*ready)(void *ctx), void *ctx
 
 static int context_list(struct build *build, struct brig_err *err);
 
-int build_context_data(struct build *build, const void *data, size_t len, struct brig_err *err)
+static int take_data(struct build *build, const void *data, size_t len, struct brig_err *err)
 {
     const uint64_t max = build->builds->o.config->templates_max_image;
 
-    if (build->state != BUILD_WAITING)
-        return build->err.code ? err_set(err, (enum brig_code)build->err.code, 0, "%s", build->err.message)
-                               : err_set(err, BRIG_E_CONFLICT, 0, "build %s: was cancelled", build->id);
     if (build->received + len > max)
         return err_set(err, BRIG_E_TOO_LARGE, 0, "the context has more than %llu MiB ([templates] max_image)",
                        (unsigned long long)(max >> 20));
-    return spool_write(build->spool, data, len) < 0 ? err_nomem(err) : 0;
+    int r = build_charge(build, len, err);
+    return r < 0 ? r : spool_write(build->spool, data, len) < 0 ? err_nomem(err) : 0;
+}
+
+int build_context_data(struct build *build, const void *data, size_t len, struct brig_err *err)
+{
+    if (build->state != BUILD_WAITING)
+        return build->err.code ? err_set(err, (enum brig_code)build->err.code, 0, "%s", build->err.message)
+                               : err_set(err, BRIG_E_CONFLICT, 0, "build %s: was cancelled", build->id);
+    int r = take_data(build, data, len, err);
+    if (r < 0)
+        build_fail(build, err, 0); /* this is the reason that is kept, not the end of the request that it causes */
+    return r;
 }
 
 void build_context_end(struct build *build)

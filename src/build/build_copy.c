@@ -2,19 +2,23 @@
 /*
  * build_copy.c: COPY and ADD. brig-layer writes the layer in a sandbox: it reads the context, or the part of another
  * stage that it has packed before, and looks at the view of the layers below. Here only the words are read, and the key
- * is made: of all members of the context that a source can match, so that a change of any of them is noticed.
+ * is made: of all members of the context that a source can match, so that a change of any of them is noticed. A thread
+ * does that, because a context may have half a million members.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "build/build_priv.h"
 
 #define WORDS_MAX (DOCKERFILE_MAX_WORDS + 64u)
+#define LOOKS_MAX (UINT64_C(50) << 20) /* comparisons of a source with a member, for one key */
 
 struct copying {
     struct build_list sources, excludes;
     const char *dest, *chown, *chmod;
-    const struct build_stage *from; /* NULL: the context */
+    const struct build_stage *from; /* NULL: the context, or here-documents */
+    const struct build_file *here;  /* one for each source; or NULL */
 };
 
 static int expand_flag(struct build_stage *stage, const struct dockerfile_step *step, const char *name,
@@ -60,6 +64,28 @@ static int read_source(struct build_stage *stage, const struct dockerfile_step *
     return kept && list_add(stage->build, &ret->sources, kept) == 0 ? 0 : err_nomem(err);
 }
 
+/* A here-document is a file that is called like it. */
+static int read_here(struct build_stage *stage, const struct dockerfile_step *step, struct copying *ret,
+                     struct brig_err *err)
+{
+    struct build_file *files = arena_alloc(stage->build->arena, step->n_here * sizeof *files);
+    int r = files ? 0 : err_nomem(err);
+
+    for (size_t i = 0; r == 0 && i < step->n_here; i++) {
+        const struct dockerfile_here *here = &step->here[i];
+        const char *text = here->text;
+        if (here->expand)
+            r = stage_expand_here(stage, step, text, &text, err);
+        if (r == 0)
+            r = read_source(stage, step, here->name, ret, err);
+        if (r == 0)
+            files[i] =
+                (struct build_file){.name = ret->sources.items[i], .text = text, .len = strlen(text), .mode = 0644};
+    }
+    ret->here = files;
+    return r;
+}
+
 static int read_step(struct build_stage *stage, const struct dockerfile_step *step, struct copying *ret,
                      struct brig_err *err)
 {
@@ -76,7 +102,9 @@ static int read_step(struct build_stage *stage, const struct dockerfile_step *st
             if (r == 0 && list_add(stage->build, &ret->excludes, word) < 0)
                 r = err_nomem(err);
         }
-    for (size_t i = 0; r == 0 && i < step->n_words; i++) {
+    if (r == 0 && step->n_here > 0)
+        r = read_here(stage, step, ret, err);
+    for (size_t i = step->n_here; r == 0 && i < step->n_words; i++) {
         r = stage_expand(stage, step, step->words[i], &word, err);
         if (r == 0)
             r = i + 1 < step->n_words ? read_source(stage, step, word, ret, err)
@@ -142,49 +170,63 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
+struct keying {
+    struct job job;
+    struct build_stage *stage; /* the build stays until the job is done */
+    struct build_key *key;
+    int error;
+    _Atomic bool stop; /* nobody waits for it any more */
+};
+
 /*
  * The members that count, in the order of their names: the order in the archive makes no difference. If a link leads
- * somewhere else, all of them do.
+ * somewhere else, all of them do; so it is where it would take too long to tell.
  */
-static int key_members(struct build_key *key, const struct build *build, const struct copying *copying)
+static int key_members(struct keying *keying)
 {
+    const struct build *build = keying->stage->build;
+    const struct copying *copying = keying->stage->copying;
     AUTO_FREE const struct context_member **found = mem_zalloc((build->n_members + 1) * sizeof *found);
     size_t n = 0;
-    bool all = false;
+    bool all = (uint64_t)build->n_members * copying->sources.n > LOOKS_MAX;
 
     if (!found)
         return -ENOMEM;
-    for (size_t i = 0; i < build->n_members && !all; i++)
+    for (size_t i = 0; i < build->n_members && !all && !keying->stop; i++)
         all = leads_elsewhere(copying, &build->members[i]);
-    for (size_t i = 0; i < build->n_members; i++)
+    for (size_t i = 0; i < build->n_members && !keying->stop; i++)
         if (all || counts(copying, &build->members[i]))
             found[n++] = &build->members[i];
     qsort(found, n, sizeof *found, by_name);
-    for (size_t i = 0; i < n; i++) {
-        key_text(key, "member", found[i]->name);
-        key_text(key, "mark", found[i]->mark);
+    for (size_t i = 0; i < n && !keying->stop; i++) {
+        key_text(keying->key, "member", found[i]->name);
+        key_text(keying->key, "mark", found[i]->mark);
     }
     return 0;
 }
 
-static int make_key(struct build_stage *stage, const struct dockerfile_step *step, const struct copying *copying)
+static void work(struct job *job)
 {
-    struct build_key *key = NULL;
-    int r = key_begin(stage, step->op == DOCKERFILE_ADD ? "add" : "copy", &key);
+    struct keying *keying = (struct keying *)job;
+
+    keying->error = key_members(keying);
+}
+
+static int begin_key(struct build_stage *stage, const struct dockerfile_step *step, struct build_key **ret)
+{
+    const struct copying *copying = stage->copying;
+    int r = key_begin(stage, step->op == DOCKERFILE_ADD ? "add" : "copy", ret);
 
     if (r < 0)
         return r;
-    key_text(key, "dest", copying->dest);
-    key_text(key, "chown", copying->chown ? copying->chown : "");
-    key_text(key, "chmod", copying->chmod ? copying->chmod : "");
-    key_list(key, "exclude", &copying->excludes);
-    key_list(key, "source", &copying->sources);
-    for (size_t i = 0; copying->from && i < copying->from->n_layers; i++)
-        key_text(key, "from", copying->from->layers[i].name);
-    if (!copying->from)
-        r = key_members(key, stage->build, copying);
-    int ended = key_end(key, stage->key);
-    return r < 0 ? r : ended;
+    key_text(*ret, "dest", copying->dest);
+    key_text(*ret, "chown", copying->chown ? copying->chown : "");
+    key_text(*ret, "chmod", copying->chmod ? copying->chmod : "");
+    key_list(*ret, "exclude", &copying->excludes);
+    key_list(*ret, "source", &copying->sources);
+    for (size_t i = 0; copying->here && i < copying->sources.n; i++)
+        key_text(*ret, "here", copying->here[i].text);
+    return 0;
 }
 
 /* ---- the work ---------------------------------------- */
@@ -242,24 +284,102 @@ static int start_pack(struct build_stage *stage, struct brig_err *err)
     return stage_tool(stage, copying->from, argv, NULL, &stage->packed, on_packed, err);
 }
 
+static void here_wrote(struct build_stage *stage UNUSED, size_t len UNUSED)
+{
+}
+
+static int start_here(struct build_stage *stage, struct brig_err *err)
+{
+    const struct copying *copying = stage->copying;
+    AUTO_BUF struct buf tar = BUF_INIT(SPOOL_MAX);
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < copying->sources.n; i++)
+        r = files_add(&tar, &copying->here[i]);
+    if (r == 0)
+        r = files_end(&tar);
+    if (r < 0)
+        return err_set(err, BRIG_E_TOO_LARGE, 0, "the here-documents have more than %u MiB", SPOOL_MAX >> 20);
+    r = sink_create(stage, here_wrote, on_packed, &stage->packed, err);
+    if (r < 0)
+        return r;
+    sink_write(stage->packed, tar.data, tar.len);
+    sink_end(stage->packed);
+    return 0;
+}
+
+/* The key is known. 0 if the step is done, 1 if it is under way. */
+static int with_key(struct build_stage *stage, struct brig_err *err)
+{
+    int r;
+
+    if (stage_cached(stage))
+        return 0;
+    r = stage->copying->from   ? start_pack(stage, err)
+        : stage->copying->here ? start_here(stage, err)
+                               : start_copy(stage, stage->build->context->path, err);
+    return r < 0 ? r : 1;
+}
+
+static void on_keyed(struct job *job)
+{
+    AUTO_FREE struct keying *keying = (struct keying *)job;
+    struct build_stage *stage = keying->stage;
+    struct build *build = stage->build;
+    struct brig_err err = {0};
+    int ended = key_end(keying->key, stage->key);
+
+    build->keyings--;
+    if (keying->stop) {
+        build_release(build); /* it is over, and may have waited for this */
+        return;
+    }
+    stage->keying = NULL;
+    stage_go_on(stage, keying->error < 0 || ended < 0 ? err_nomem(&err) : with_key(stage, &err), &err);
+}
+
+void copy_forget(struct keying *keying)
+{
+    keying->stop = true;
+}
+
+/* A thread makes the key of the files of the context. */
+static int key_of_context(struct build_stage *stage, struct build_key *key, struct brig_err *err)
+{
+    struct keying *keying = mem_zalloc(sizeof *keying);
+
+    if (!keying) {
+        (void)!key_end(key, stage->key);
+        return err_nomem(err);
+    }
+    *keying = (struct keying){.job = {.work = work, .done = on_keyed}, .stage = stage, .key = key};
+    stage->keying = keying;
+    stage->build->keyings++;
+    workers_add(stage->build->builds->o.workers, &keying->job);
+    return 1;
+}
+
 int copy_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
 {
     struct build *build = stage->build;
     struct copying *copying = arena_alloc(build->arena, sizeof *copying);
+    struct build_key *key = NULL;
 
     if (!copying)
         return err_nomem(err);
     *copying = (struct copying){.dest = NULL};
+    stage->copying = copying;
     int r = read_step(stage, step, copying, err);
     if (r < 0)
         return r;
-    if (!copying->from && !build->context)
+    const bool of_context = !copying->from && !copying->here;
+    if (of_context && !build->context)
         return step_refuse(err, step, "the build has no context to copy from");
-    if (make_key(stage, step, copying) < 0)
+    if (begin_key(stage, step, &key) < 0)
         return err_nomem(err);
-    if (stage_cached(stage))
-        return 0;
-    stage->copying = copying;
-    r = copying->from ? start_pack(stage, err) : start_copy(stage, build->context->path, err);
-    return r < 0 ? r : 1;
+    if (of_context)
+        return key_of_context(stage, key, err);
+    for (size_t i = 0; copying->from && i < copying->from->n_layers; i++)
+        key_text(key, "from", copying->from->layers[i].name);
+    return key_end(key, stage->key) < 0 ? err_nomem(err) : with_key(stage, err);
 }

@@ -12,11 +12,12 @@
 
 void build_release(struct build *build)
 {
-    if (!build_is_over(build) || build->puts > 0 || build->recording || build->builds->stopped)
+    if (!build_is_over(build) || !build_is_idle(build) || build->builds->stopped)
         return; /* what holds a layer instead is not written yet */
     for (size_t i = 0; i < build->n_stages; i++)
         stage_release(&build->stages[i]);
     library_collect(build->builds->o.library);
+    build_shrink(build); /* in a turn of its own: whoever calls may still look at a stage */
 }
 
 static void audit(const struct build *build)
@@ -78,8 +79,7 @@ static void finish(struct build *build, enum build_state state)
     if (build->receiving && build->ready)
         build->ready(build->ready_ctx); /* the next piece is refused */
     library_file_done(library, take_ptr(&build->context));
-    mem_free(take_ptr(&build->members));
-    build->n_members = build->members_cap = 0;
+    build->on_disk = build->counted = 0;
     build->builds->done += state == BUILD_DONE;
     build->builds->failed += state != BUILD_DONE;
     audit(build);
@@ -99,7 +99,7 @@ void build_fail(struct build *build, const struct brig_err *err, unsigned line)
 void build_cancel(struct build *build)
 {
     if (build_is_over(build)) {
-        if (build->puts == 0 && !build->recording)
+        if (build_is_idle(build))
             build_free(build);
         return;
     }

@@ -8,7 +8,6 @@
 
 #include "base/parse.h"
 #include "build/build_priv.h"
-#include "codec/tar/tar.h"
 
 static bool key_is(const char *key, const char *words)
 {
@@ -157,35 +156,22 @@ int mounts_of(struct build_stage *stage, const struct dockerfile_step *step, str
     return 0;
 }
 
-static int put_file(struct buf *out, const char *name, const struct build_mount *mount, const char *value)
-{
-    static const uint8_t zeroes[TAR_BLOCK];
-    const struct tar_member member = {.kind = TAR_FILE,
-                                      .name = name,
-                                      .name_len = strlen(name),
-                                      .link = "",
-                                      .mode = mount->mode,
-                                      .uid = mount->uid,
-                                      .gid = mount->gid,
-                                      .size = strlen(value)};
-    uint8_t *header = mem_alloc(TAR_HEADER_MAX);
-    int len = header ? tar_put_header(header, &member) : -ENOMEM;
-    int r = len < 0 ? len : buf_append(out, header, (size_t)len);
-
-    mem_free(header);
-    if (r == 0)
-        r = buf_append(out, value, strlen(value));
-    return r < 0 ? r : buf_append(out, zeroes, tar_padding(strlen(value)));
-}
-
 int mounts_secrets(const struct build *build, const struct run_spec *spec, struct buf *out)
 {
-    static const uint8_t zeroes[2 * TAR_BLOCK];
     int r = 0;
 
-    for (size_t i = 0; r == 0 && i < spec->n_mounts; i++)
-        if (spec->mounts[i].kind == MOUNT_SECRET)
-            r = put_file(out, spec->mounts[i].target + sizeof SECRETS_DIR, &spec->mounts[i],
-                         mount_secret(build, &spec->mounts[i]));
-    return r < 0 || out->len == 0 ? r : buf_append(out, zeroes, sizeof zeroes);
+    for (size_t i = 0; r == 0 && i < spec->n_mounts; i++) {
+        const struct build_mount *mount = &spec->mounts[i];
+        if (mount->kind != MOUNT_SECRET)
+            continue;
+        const char *value = mount_secret(build, mount);
+        const struct build_file file = {.name = mount->target + sizeof SECRETS_DIR,
+                                        .text = value,
+                                        .len = strlen(value),
+                                        .mode = mount->mode,
+                                        .uid = mount->uid,
+                                        .gid = mount->gid};
+        r = files_add(out, &file);
+    }
+    return r < 0 ? r : files_end(out);
 }

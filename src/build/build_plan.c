@@ -200,8 +200,8 @@ static int check_copy(struct build_stage *stage, const struct dockerfile_step *s
 
     if (step_flag(step, "checksum"))
         return step_refuse(err, step, "--checksum is for sources of the network, which are not supported");
-    if (step->n_here > 0)
-        return step_refuse(err, step, "here-documents are not supported; use RUN cat > FILE <<EOF");
+    if (step->n_here > 0 && (from || step->n_here + 1 != step->n_words))
+        return step_refuse(err, step, "here-documents and other sources need an instruction each");
     for (size_t i = 0; i < step->n_words; i++)
         if (strstr(step->words[i], "://") || str_starts(step->words[i], "git@"))
             return step_refuse(err, step, "%.64s: sources of the network are not supported; use RUN", step->words[i]);
@@ -251,7 +251,7 @@ bool plan_needs_context(const struct build *build)
         for (size_t k = 0; build->stages[i].needed && k < build->stages[i].n_steps; k++) {
             const struct dockerfile_step *step = &build->stages[i].steps[k];
             if ((step->op == DOCKERFILE_COPY || step->op == DOCKERFILE_ADD) &&
-                plan_from(build, step, 0) == build->n_stages)
+                plan_from(build, step, 0) == build->n_stages && step->n_here == 0)
                 return true;
         }
     return false;

@@ -13,6 +13,8 @@
  *     build_key.c     the key of a step in the cache
  *     build_copy.c    COPY and ADD
  *     build_mount.c   RUN --mount
+ *     build_files.c   small files of ours as a tar
+ *     build_command.c RUN: what runs, and the key of it
  *     build_run.c     RUN: a sandbox, its output, and what it has changed
  *     build_sink.c    the tar of a layer, on its way into a file
  *     build_log.c     the log
@@ -100,7 +102,9 @@ struct build_stage {
     struct build_sink *tool_sink;     /* where its output goes: one of the next two */
     struct build_sink *sink, *packed; /* the layer; what it copies of another stage */
     struct copying *copying;
+    struct keying *keying; /* a thread makes the key of its copy */
     struct layer_wait *wait;
+    struct loop_timer on_turn; /* it goes on in the next turn of the loop */
 };
 
 struct build_line_log {
@@ -147,9 +151,11 @@ struct build {
     struct context_member *members;
     size_t n_members, members_cap;
 
-    unsigned puts; /* records of steps on their way */
+    uint64_t on_disk, counted; /* the bytes of its files, and those that count in max_disk for them */
+    unsigned puts;             /* records of steps on their way */
+    unsigned keyings;          /* keys that threads make */
     bool recording;
-    struct loop_timer on_expire;
+    struct loop_timer on_expire; /* while it waits; of one that is over it frees what nobody asks for any more */
     struct brig_err err;
     unsigned err_line;
     const char *err_output; /* the last output of the step that failed; or NULL */
@@ -161,6 +167,7 @@ struct build {
 struct builds {
     struct builds_options o;
     struct library_user user;
+    struct disk_user disk_user;
     struct build *first; /* the newest */
     struct build_run *runs;
     char *sources; /* the host's apt sources, or NULL */
@@ -182,6 +189,9 @@ const char *list_get(const struct build_list *list, const char *name, size_t len
 /* Replaces the variables of a word of this step. The message begins with its line. */
 int stage_expand(struct build_stage *stage, const struct dockerfile_step *step, const char *text, const char **ret,
                  struct brig_err *err) MUST_CHECK;
+/* The same for a here-document, whose quotes stay. */
+int stage_expand_here(struct build_stage *stage, const struct dockerfile_step *step, const char *text, const char **ret,
+                      struct brig_err *err) MUST_CHECK;
 int build_expand_global(struct build *build, const struct dockerfile_step *step, const char *text, const char **ret,
                         struct brig_err *err) MUST_CHECK;
 const char *platform_arg(const char *name, size_t len); /* TARGETARCH and its like; or NULL. Until the next call. */
@@ -248,11 +258,21 @@ void sink_write(struct build_sink *sink, const void *data, size_t len);
 void sink_end(struct build_sink *sink);  /* done() follows */
 void sink_free(struct build_sink *sink); /* takes NULL */
 
+/* ---- build_files.c ---------------------------------------- */
+struct build_file {
+    const char *name, *text;
+    size_t len;
+    uint32_t mode, uid, gid;
+};
+int files_add(struct buf *out, const struct build_file *file) MUST_CHECK; /* behind what is there */
+int files_end(struct buf *out) MUST_CHECK;                                /* nothing, if there are no files */
+
 /* ---- build_run.c ---------------------------------------- */
 /* A RUN: stage_ran() follows, or build_fail(). */
 enum mount_kind { MOUNT_TMPFS, MOUNT_CACHE, MOUNT_SECRET, MOUNT_KIND_MAX };
 #define MOUNTS_MAX 16u
 #define SECRETS_DIR "/run/secrets"
+#define SCRIPT_DIR "/run/script"
 struct build_mount {
     enum mount_kind kind;
     bool typed, has_target, required;
@@ -264,6 +284,7 @@ struct run_spec {
     const struct build_mount *mounts; /* of secrets only those that are files */
     size_t n_mounts;
     struct build_list argv, env;
+    const struct dockerfile_here *script; /* a file that argv names; or NULL */
     const char *workdir, *user, *network;
 };
 /* Reads one flag --mount. */
@@ -286,6 +307,11 @@ int debian_start(struct build_stage *stage, struct brig_err *err) MUST_CHECK;
 void stage_start(struct build_stage *stage);
 /* build_copy.c: 0 if it is done, 1 if it is under way. */
 int copy_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err) MUST_CHECK;
+void copy_forget(struct keying *keying); /* Nobody waits for its key any more. */
+/* What a step came to later, as copy_step() would return it. */
+void stage_go_on(struct build_stage *stage, int r, const struct brig_err *err);
+/* build_command.c: the same for RUN. */
+int run_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err) MUST_CHECK;
 bool stage_is_blocked(const struct build_stage *stage); /* Does its step wait for another stage? */
 void stage_resume(struct build_stage *stage);
 bool stage_cached(struct build_stage *stage); /* Is it known what the step with stage->key gives? Then it is done. */
@@ -322,6 +348,11 @@ void build_free(struct build *build);
 /* May the template be called so? It is asked at the beginning, and again at the end: names change meanwhile. */
 int build_check_name(const struct build *build, struct brig_err *err) MUST_CHECK;
 void build_expect(struct build *build); /* The context begins or goes on within some minutes, or the build fails. */
+bool build_is_idle(const struct build *build); /* Nothing of it comes back any more. */
+void build_shrink(struct build *build);        /* One that is over keeps its answer and its log only, in a moment. */
+/* So many bytes more in its files, or less. BRIG_E_LIMIT: max_disk. */
+int build_charge(struct build *build, uint64_t bytes, struct brig_err *err) MUST_CHECK;
+void build_uncharge(struct build *build, uint64_t bytes);
 
 /* ---- build_log.c ---------------------------------------- */
 void log_step(const struct build_stage *stage, const struct dockerfile_step *step);

@@ -4,7 +4,7 @@
  * the places of other sandboxes over it: what is written to /tmp or /home belongs to the layer. When the command has
  * exited with 0, brig-layer writes what changed as the tar of a layer, as a second program of the same sandbox.
  *
- *     create -> (the secrets) -> the command, whose output is the log
+ *     create -> (the secrets, the script) -> the command, whose output is the log; nothing that it started lives on
  *            -> brig-layer diff, whose output is the sink -> the end
  *
  * The end of the sandbox is not waited for: the next step begins while it goes.
@@ -18,6 +18,10 @@
 
 #define SAID_MAX 4096u
 #define TMPFS_SIZE (UINT64_C(256) << 20)
+
+/* Files of ours lie there on a tmpfs of their own. */
+static const char *const unpacks[][5] = {{LAYER_RUN_PROGRAM, "unpack", "-", SECRETS_DIR},
+                                         {LAYER_RUN_PROGRAM, "unpack", "-", SCRIPT_DIR}};
 
 struct build_run {
     struct builds *builds;
@@ -33,15 +37,23 @@ struct build_run {
     bool starting, ending;
     bool writing; /* the last program */
     struct brig_bind binds[MOUNTS_MAX];
-    struct brig_tmpfs tmpfs[MOUNTS_MAX + 1];
+    struct brig_tmpfs tmpfs[MOUNTS_MAX + ARRAY_SIZE(unpacks)];
     size_t n_binds, n_tmpfs;
     char *targets[MOUNTS_MAX]; /* their paths: the sandbox may outlive the build */
     size_t n_targets;
-    struct buf secrets; /* a tar, until it is unpacked */
+    struct buf files[ARRAY_SIZE(unpacks)]; /* tars, until they are unpacked */
+    size_t unpacked;
     struct process_run *unpacking;
     struct buf said;
     struct build_run *next;
 };
+
+static void wipe(struct buf *text)
+{
+    if (text->data)
+        crypto_wipe(text->data, text->len);
+    buf_done(text);
+}
 
 static void run_free(struct build_run *run)
 {
@@ -56,9 +68,8 @@ static void run_free(struct build_run *run)
     mem_free(run->argv);
     mem_free(run->env);
     buf_done(&run->said);
-    if (run->secrets.data)
-        crypto_wipe(run->secrets.data, run->secrets.len);
-    buf_done(&run->secrets);
+    for (size_t i = 0; i < ARRAY_SIZE(run->files); i++)
+        wipe(&run->files[i]);
     mem_free(run);
 }
 
@@ -255,7 +266,8 @@ static int start(struct build_run *run, struct brig_err *err)
     return r;
 }
 
-/* The secrets are in place: now the command. */
+static int prepare(struct build_run *run, struct brig_err *err);
+
 static void on_unpacked(void *ctx, const char *receipt, size_t len, const struct brig_err *err)
 {
     struct build_run *run = ctx;
@@ -263,11 +275,10 @@ static void on_unpacked(void *ctx, const char *receipt, size_t len, const struct
     int r;
 
     run->unpacking = NULL;
-    crypto_wipe(run->secrets.data, run->secrets.len);
-    buf_done(&run->secrets);
+    wipe(&run->files[run->unpacked++]);
     r = err ? -1 : judge(run, receipt, len, &why);
     if (r == 0 && run->sbox && run->stage)
-        r = start(run, &why);
+        r = prepare(run, &why);
     else if (r == 0)
         r = err_set(&why, BRIG_E_GONE, 0, "the sandbox of the step has ended");
     if (r < 0)
@@ -276,14 +287,18 @@ static void on_unpacked(void *ctx, const char *receipt, size_t len, const struct
         run_free(run);
 }
 
-static int unpack(struct build_run *run, struct brig_err *err)
+/* Unpacks the next files of ours, or starts the command if all are in place. */
+static int prepare(struct build_run *run, struct brig_err *err)
 {
-    static const char *const argv[] = {LAYER_RUN_PROGRAM, "unpack", "-", SECRETS_DIR, NULL};
-    const struct process_spec spec = {.argv = argv,
+    while (run->unpacked < ARRAY_SIZE(run->files) && run->files[run->unpacked].len == 0)
+        run->unpacked++;
+    if (run->unpacked == ARRAY_SIZE(run->files))
+        return start(run, err);
+    const struct process_spec spec = {.argv = unpacks[run->unpacked],
                                       .workdir = "/",
                                       .timeout_ms = run->builds->o.config->templates_timeout,
-                                      .input = run->secrets.data,
-                                      .input_len = run->secrets.len};
+                                      .input = run->files[run->unpacked].data,
+                                      .input_len = run->files[run->unpacked].len};
 
     return process_run(run->sbox, &run->caller, &spec, on_unpacked, run, &run->unpacking, err);
 }
@@ -304,7 +319,7 @@ static void on_created(void *ctx, struct sbox *sbox, const struct brig_err *err)
     sbox_watch(sbox, &run->watch);
     if (!run->stage)
         end(run);
-    else if ((run->secrets.len > 0 ? unpack(run, &why) : start(run, &why)) < 0)
+    else if (prepare(run, &why) < 0)
         fail(run, &why);
 }
 
@@ -380,7 +395,7 @@ static const char **ended(const struct build_list *list)
 static int take_mounts(struct build_run *run, const struct run_spec *spec, struct brig_err *err)
 {
     const char *empty = library_empty(run->builds->o.library);
-    bool secrets = false;
+    int r;
 
     for (size_t i = 0; i < spec->n_mounts; i++) {
         const struct build_mount *mount = &spec->mounts[i];
@@ -392,12 +407,19 @@ static int take_mounts(struct build_run *run, const struct run_spec *spec, struc
             run->tmpfs[run->n_tmpfs++] = (struct brig_tmpfs){target, mount->size};
         else if (mount->kind == MOUNT_CACHE)
             run->binds[run->n_binds++] = (struct brig_bind){.source = empty, .target = target, .overlay = true};
-        else
-            secrets = true;
     }
-    if (secrets)
-        run->tmpfs[run->n_tmpfs++] = (struct brig_tmpfs){SECRETS_DIR, 4u << 20};
-    return mounts_secrets(run->stage->build, spec, &run->secrets) < 0 ? err_nomem(err) : 0;
+    r = mounts_secrets(run->stage->build, spec, &run->files[0]);
+    if (r == 0 && spec->script) {
+        const struct build_file file = {
+            .name = spec->script->name, .text = spec->script->text, .len = spec->script->len, .mode = 0755};
+        r = files_add(&run->files[1], &file);
+        if (r == 0)
+            r = files_end(&run->files[1]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(unpacks); i++)
+        if (run->files[i].len > 0)
+            run->tmpfs[run->n_tmpfs++] = (struct brig_tmpfs){unpacks[i][3], 4u << 20};
+    return r < 0 ? err_nomem(err) : 0;
 }
 
 int run_start(struct build_stage *stage, const struct run_spec *spec, struct brig_err *err)
@@ -416,7 +438,7 @@ int run_start(struct build_stage *stage, const struct run_spec *spec, struct bri
                               .workdir = spec->workdir,
                               .user = spec->user,
                               .said = BUF_INIT(SAID_MAX),
-                              .secrets = BUF_INIT(8u << 20),
+                              .files = {BUF_INIT(8u << 20), BUF_INIT(8u << 20)},
                               .next = builds->runs};
     builds->runs = run;
     int r = run->names && run->argv && run->env ? 0 : err_nomem(err);

@@ -62,13 +62,17 @@ void sink_write(struct build_sink *sink, const void *data, size_t len)
 
     if (sink->err.code)
         return;
-    sink->bytes += len;
     for (size_t i = 0; !sink->any && i < len; i++)
         sink->any = bytes[i] != 0; /* an archive without members is all zero */
-    if (sink->bytes > max)
+    if (sink->bytes + len > max) {
         (void)err_set(&sink->err, BRIG_E_TOO_LARGE, 0, "the layer has more than %llu MiB ([templates] max_image)",
                       (unsigned long long)(max >> 20));
-    else if (crypto_hash_add(sink->hash, data, len) < 0 || spool_write(sink->spool, data, len) < 0)
+        return;
+    }
+    if (build_charge(sink->stage->build, len, &sink->err) < 0)
+        return;
+    sink->bytes += len;
+    if (crypto_hash_add(sink->hash, data, len) < 0 || spool_write(sink->spool, data, len) < 0)
         (void)err_nomem(&sink->err);
 }
 
@@ -85,5 +89,6 @@ void sink_free(struct build_sink *sink)
     spool_free(sink->spool);
     crypto_hash_destroy(sink->hash);
     library_file_done(sink->stage->build->builds->o.library, sink->file);
+    build_uncharge(sink->stage->build, sink->bytes);
     mem_free(sink);
 }

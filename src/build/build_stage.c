@@ -13,6 +13,8 @@
 #include "template/platform.h"
 #include "template/reference.h"
 
+#define STEPS_PER_TURN 16u
+
 static void go(struct build_stage *stage);
 
 static const struct dockerfile_step *step_of(const struct build_stage *stage)
@@ -262,102 +264,6 @@ static int do_workdir(struct build_stage *stage, const struct dockerfile_step *s
     return r < 0 ? r : 1;
 }
 
-/* ---- RUN
- * ---------------------------------------------------------------------------------------------------------------- */
-
-/* The text of the shell form with its here-documents behind it. One that is all of the command is the script itself. */
-static int script_of(struct build_stage *stage, const struct dockerfile_step *step, const char **ret,
-                     struct brig_err *err)
-{
-    AUTO_BUF struct buf out = BUF_INIT(BUILD_WORD_MAX);
-    const char *text = step->words[0];
-    int r = 0;
-
-    *ret = text;
-    if (step->n_here == 0)
-        return 0;
-    if (step->n_here == 1 && str_starts(text, "<<") && !strpbrk(text, " \t;&|")) {
-        *ret = step->here[0].text;
-        return str_starts(*ret, "#!")
-                   ? step_refuse(err, step,
-                                 "a here-document that begins with #! is not supported; name the program: "
-                                 "RUN PROGRAM <<EOF")
-                   : 0;
-    }
-    r = buf_append_str(&out, text);
-    if (r == 0)
-        r = buf_append_str(&out, "\n");
-    for (size_t i = 0; r == 0 && i < step->n_here; i++) {
-        r = buf_append(&out, step->here[i].text, step->here[i].len);
-        if (r == 0)
-            r = buf_append_str(&out, step->here[i].name);
-        if (r == 0)
-            r = buf_append_str(&out, "\n");
-    }
-    if (r < 0)
-        return err_nomem(err);
-    *ret = build_copy(stage->build, out.data, out.len);
-    return *ret ? 0 : err_nomem(err);
-}
-
-static int run_spec_of(struct build_stage *stage, const struct dockerfile_step *step, struct run_spec *ret,
-                       struct brig_err *err)
-{
-    static const char *const shell[] = {"/bin/sh", "-c"};
-    struct build *build = stage->build;
-    const struct build_image *image = &stage->image;
-    const char *network = step_flag(step, "network"), *script;
-    int r = 0;
-
-    *ret = (struct run_spec){.workdir = image->workdir[0] ? image->workdir : "/",
-                             .user = image->user,
-                             .network = network && str_eq(network, "none") ? "none" : build->network};
-    if (step->exec_form) {
-        if (list_take(build, &ret->argv, step->words, step->n_words) < 0)
-            return err_nomem(err);
-    } else {
-        r = script_of(stage, step, &script, err);
-        ret->argv = image->has_shell ? image->shell : (struct build_list){shell, ARRAY_SIZE(shell)};
-        if (r == 0 && list_add(build, &ret->argv, script) < 0)
-            r = err_nomem(err);
-    }
-    ret->env = image->args;
-    for (size_t i = 0; r == 0 && i < image->env.n; i++)
-        if (list_add(build, &ret->env, image->env.items[i]) < 0) /* the last of a name counts */
-            r = err_nomem(err);
-    return r;
-}
-
-static int do_run(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
-{
-    struct build_key *key = NULL;
-    struct run_spec spec;
-    int r = run_spec_of(stage, step, &spec, err);
-
-    if (r < 0)
-        return r;
-    if (stage->n_layers == 0)
-        return step_refuse(err, step, "the stage has no files yet, so there is no program to run");
-    if (key_begin(stage, "run", &key) < 0)
-        return err_nomem(err);
-    for (size_t i = 0; i < step->n_flags; i++)
-        if (str_eq(step->flags[i].name, "mount")) /* without the values of secrets */
-            key_text(key, "mount", step->flags[i].value ? step->flags[i].value : "");
-    key_list(key, "argv", &spec.argv);
-    key_list(key, "env", &spec.env);
-    key_text(key, "workdir", spec.workdir);
-    key_text(key, "user", spec.user);
-    key_text(key, "network", spec.network);
-    if (key_end(key, stage->key) < 0)
-        return err_nomem(err);
-    if (stage_cached(stage))
-        return 0;
-    r = mounts_of(stage, step, &spec, err);
-    if (r == 0)
-        r = run_start(stage, &spec, err);
-    return r < 0 ? r : 1;
-}
-
 /* ---- step after step ---------------------------------------- */
 
 /* Returns 0 if it is done, 1 if it is under way. */
@@ -366,7 +272,7 @@ static int do_step(struct build_stage *stage, const struct dockerfile_step *step
     int r;
 
     switch (step->op) {
-    case DOCKERFILE_RUN: return do_run(stage, step, err);
+    case DOCKERFILE_RUN: return run_step(stage, step, err);
     case DOCKERFILE_WORKDIR: return do_workdir(stage, step, err);
     case DOCKERFILE_COPY:
     case DOCKERFILE_ADD: return copy_step(stage, step, err);
@@ -394,20 +300,31 @@ void stage_resume(struct build_stage *stage)
     go(stage);
 }
 
+static void on_turn(struct loop_timer *timer)
+{
+    go(timer->ctx);
+}
+
+/* Step after step, but not so many that others wait: those of the cache and those that make no layer end at once. */
 static void go(struct build_stage *stage)
 {
     struct build *build = stage->build;
     struct brig_err err = {0};
-    int r = 0;
 
-    while (build->state == BUILD_RUNNING && stage->at < stage->n_steps) {
+    for (unsigned n = 0; build->state == BUILD_RUNNING && stage->at < stage->n_steps; n++) {
+        if (n == STEPS_PER_TURN) {
+            stage->on_turn = (struct loop_timer){.fn = on_turn, .ctx = stage};
+            if (loop_timer_set(build->builds->o.loop, &stage->on_turn, loop_now_ns(), &err) < 0)
+                stage_fail(stage, &err);
+            return;
+        }
         if (stage_is_blocked(stage)) {
             stage->state = STAGE_PAUSED;
             build_go_on(build);
             return;
         }
         begin_step(stage, step_of(stage));
-        r = do_step(stage, step_of(stage), &err);
+        int r = do_step(stage, step_of(stage), &err);
         if (r > 0)
             return;
         if (r < 0) {
@@ -420,6 +337,16 @@ static void go(struct build_stage *stage)
         return;
     stage->state = STAGE_DONE;
     build_go_on(build);
+}
+
+void stage_go_on(struct build_stage *stage, int r, const struct brig_err *err)
+{
+    if (r < 0) {
+        stage_fail(stage, err);
+    } else if (r == 0) {
+        stage->at++;
+        go(stage);
+    }
 }
 
 /* ---- its base
@@ -533,6 +460,9 @@ void stage_start(struct build_stage *stage)
 
 void stage_stop(struct build_stage *stage)
 {
+    loop_timer_clear(stage->build->builds->o.loop, &stage->on_turn);
+    if (stage->keying)
+        copy_forget(take_ptr(&stage->keying));
     if (stage->pull)
         library_cancel(take_ptr(&stage->pull));
     if (stage->own)

@@ -159,6 +159,15 @@ int stage_expand(struct build_stage *stage, const struct dockerfile_step *step, 
     return expand(stage->build, step, text, &scope, ret, err);
 }
 
+int stage_expand_here(struct build_stage *stage, const struct dockerfile_step *step, const char *text, const char **ret,
+                      struct brig_err *err)
+{
+    const struct dockerfile_scope scope = {
+        .lookup = look_stage, .ctx = stage, .escape = dockerfile_escape(stage->build->file), .keep_quotes = true};
+
+    return expand(stage->build, step, text, &scope, ret, err);
+}
+
 int build_expand_global(struct build *build, const struct dockerfile_step *step, const char *text, const char **ret,
                         struct brig_err *err)
 {

@@ -12,6 +12,8 @@
 
 #define KEPT_PER_ORG 32u
 #define KEPT 256u
+#define ANSWER_MAX (64u << 10)                 /* the texts of one that is over */
+#define CHARGE (UINT64_C(1) << 20)             /* quotas are asked for so many bytes at a time */
 #define EXPIRE_NS (UINT64_C(600) * NS_PER_SEC) /* for the context to begin or to go on */
 
 const char *build_state_name(enum build_state state)
@@ -42,6 +44,41 @@ static bool is_busy(void *ctx, const char *name)
     return false;
 }
 
+/* ---- what their files take ---------------------------------------- */
+
+static uint64_t bytes_of(void *ctx, const char *org_id, const char *key_id)
+{
+    const struct builds *builds = ctx;
+    uint64_t bytes = 0;
+
+    for (const struct build *build = builds->first; build; build = build->next)
+        if (str_eq(build->caller.org_id, org_id) && (!key_id || str_eq(build->caller.key_id, key_id)))
+            bytes += build->counted;
+    return bytes;
+}
+
+int build_charge(struct build *build, uint64_t bytes, struct brig_err *err)
+{
+    const uint64_t wanted = (build->on_disk + bytes + CHARGE - 1) / CHARGE * CHARGE;
+    int r = wanted > build->counted
+                ? quota_check_disk(build->builds->o.manager, &build->caller, wanted - build->counted, err)
+                : 0;
+
+    if (r < 0)
+        return r;
+    build->on_disk += bytes;
+    build->counted = wanted;
+    return 0;
+}
+
+void build_uncharge(struct build *build, uint64_t bytes)
+{
+    build->on_disk -= bytes < build->on_disk ? bytes : build->on_disk;
+    build->counted = (build->on_disk + CHARGE - 1) / CHARGE * CHARGE;
+}
+
+/* ---- their life ---------------------------------------- */
+
 int builds_create(const struct builds_options *options, struct builds **ret, struct brig_err *err)
 {
     struct builds *builds = mem_zalloc(sizeof *builds);
@@ -51,6 +88,8 @@ int builds_create(const struct builds_options *options, struct builds **ret, str
     builds->o = *options;
     builds->user = (struct library_user){.is_busy = is_busy, .ctx = builds};
     library_add_user(options->library, &builds->user);
+    builds->disk_user = (struct disk_user){.bytes = bytes_of, .ctx = builds};
+    manager_add_disk_user(options->manager, &builds->disk_user);
     *ret = builds;
     return 0;
 }
@@ -64,6 +103,77 @@ void builds_set_sources(struct builds *builds, char *sources)
 {
     mem_free(builds->sources);
     builds->sources = sources;
+}
+
+bool build_is_idle(const struct build *build)
+{
+    return build->puts == 0 && build->keyings == 0 && !build->recording;
+}
+
+struct burning {
+    struct job job;
+    struct arena *arena;
+};
+
+/* An arena wipes all that it has given out: that takes too long for the loop if it is large. */
+static void burn(struct job *job)
+{
+    arena_destroy(((struct burning *)job)->arena);
+}
+
+static void burnt(struct job *job)
+{
+    mem_free((struct burning *)job);
+}
+
+static void burn_arena(struct workers *workers, struct arena *arena)
+{
+    struct burning *burning = mem_zalloc(sizeof *burning);
+
+    if (!burning) {
+        arena_destroy(arena);
+        return;
+    }
+    *burning = (struct burning){.job = {.work = burn, .done = burnt}, .arena = arena};
+    workers_add(workers, &burning->job);
+}
+
+void build_shrink(struct build *build)
+{
+    (void)!loop_timer_set(build->builds->o.loop, &build->on_expire, loop_now_ns(), NULL);
+}
+
+/* What build_json() shows goes to an arena of its own; all else is freed. Without memory for that it stays as it is. */
+static void shrink(struct build *build)
+{
+    struct arena *small = arena_create(ANSWER_MAX), *old = build->arena;
+
+    if (!small)
+        return;
+    build->arena = small;
+    const char *name = build_keep(build, build->name), *target = build->target ? build_keep(build, build->target) : "",
+               *output = build->err_output ? build_keep(build, build->err_output) : "";
+    if (!name || !target || !output) {
+        build->arena = old;
+        arena_destroy(small);
+        return;
+    }
+    build->name = name;
+    build->target = build->target ? target : NULL;
+    build->err_output = build->err_output ? output : NULL;
+    build->path = build->network = build->text = NULL;
+    build->settings = NULL;
+    build->args = build->label_keys = build->label_values = build->args_used = build->globals =
+        (struct build_list){NULL, 0};
+    build->secret_ids = build->secrets = build->secret_copies = (struct build_list){NULL, 0};
+    build->stages = NULL;
+    build->froms = NULL;
+    build->n_stages = build->n_written = build->n_froms = build->n_members = build->members_cap = 0;
+    build->limits = NULL;
+    mem_free(take_ptr(&build->members));
+    json_doc_free(take_ptr(&build->limits_doc));
+    dockerfile_free(take_ptr(&build->file));
+    burn_arena(build->builds->o.workers, old);
 }
 
 void build_free(struct build *build)
@@ -122,8 +232,7 @@ static void trim(struct builds *builds, const char *org)
         next = build->next;
         all++;
         own += mine;
-        if (build_is_over(build) && build->puts == 0 && !build->recording &&
-            (all > KEPT || (mine && own > KEPT_PER_ORG)))
+        if (build_is_over(build) && build_is_idle(build) && (all > KEPT || (mine && own > KEPT_PER_ORG)))
             build_free(build);
     }
 }
@@ -263,6 +372,10 @@ static void on_expire(struct loop_timer *timer)
     struct build *build = timer->ctx;
     struct brig_err err;
 
+    if (build_is_over(build)) {
+        shrink(build);
+        return;
+    }
     (void)err_set(&err, BRIG_E_TIMEOUT, 0, "nothing of the context came for %llu minutes",
                   (unsigned long long)(EXPIRE_NS / NS_PER_SEC / 60));
     build_fail(build, &err, 0);

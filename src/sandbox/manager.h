@@ -282,6 +282,16 @@ void sbox_release(struct sbox *sbox);
  */
 int manager_set_quota(struct manager *manager, const char *id, const struct json_value *doc,
                       struct brig_err *err) MUST_CHECK;
+/* Who else keeps bytes of an organisation, or of one key if key_id is given: they count in max_disk. */
+struct disk_user {
+    uint64_t (*bytes)(void *ctx, const char *org_id, const char *key_id);
+    void *ctx;
+    struct disk_user *next; /* private */
+};
+void manager_add_disk_user(struct manager *manager, struct disk_user *user); /* It stays until the manager ends. */
+/* May so many more bytes be kept (volumes, snapshots, files of builds)? BRIG_E_LIMIT: max_disk. */
+int quota_check_disk(struct manager *manager, const struct caller *caller, uint64_t bytes,
+                     struct brig_err *err) MUST_CHECK;
 
 /* Called before a sbox is freed, for code that holds a pointer (routes with open streams). */
 struct sbox_watch {

@@ -249,6 +249,7 @@ struct manager {
     struct idem_org *idem_orgs[BUCKETS];
     size_t n_idems, idem_max;
     struct quota_of *quotas[BUCKETS];
+    struct disk_user *disk_users;
     struct kept_of *kept[BUCKETS]; /* kept.c */
     size_t kept_bytes, kept_pool;
     struct event_slot events[EVENTS_MAX]; /* oldest first */
@@ -495,9 +496,6 @@ int disk_want(const struct sbox_spec *spec, struct disk_wanted *wanted, struct p
 /* May there be `count` new ones of this spec? In the order of manager.h. without: one that is about to end; or NULL. */
 int quota_check(struct manager *manager, const struct caller *caller, const struct sbox_spec *spec, unsigned count,
                 const struct sbox *without, struct brig_err *err) MUST_CHECK;
-/* May so many bytes be kept (volumes, snapshots, templates with a disk)? They count as max_disk does. */
-int quota_check_disk(struct manager *manager, const struct caller *caller, uint64_t bytes,
-                     struct brig_err *err) MUST_CHECK;
 int quota_load(struct manager *manager, struct brig_err *err) MUST_CHECK;
 void quota_done(struct manager *manager);
 

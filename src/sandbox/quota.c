@@ -25,6 +25,8 @@ static struct quota sum(struct manager *manager, const char *org_id, const char 
 {
     struct quota total = {.disk = disks_bytes(manager, org_id, key_id)};
 
+    for (const struct disk_user *user = manager->disk_users; user; user = user->next)
+        total.disk += user->bytes(user->ctx, org_id, key_id);
     for (const struct sbox *sbox = manager->first; sbox; sbox = sbox->next) {
         if (sbox == without || !str_eq(sbox->org_id, org_id) || (key_id && !str_eq(sbox->key_id, key_id)))
             continue;
@@ -101,6 +103,12 @@ static int check_both(struct manager *manager, const struct caller *caller, cons
     limit = effective(manager, caller->key_id,
                       (struct quota){c->key_max_sandboxes, c->key_max_cpus, c->key_max_memory, c->key_max_disk});
     return check_all("key", &limit, &used, asked, err);
+}
+
+void manager_add_disk_user(struct manager *manager, struct disk_user *user)
+{
+    user->next = manager->disk_users;
+    manager->disk_users = user;
 }
 
 int quota_check_disk(struct manager *manager, const struct caller *caller, uint64_t bytes, struct brig_err *err)

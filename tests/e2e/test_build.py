@@ -84,6 +84,17 @@ class Steps(BuildTest):
         self.assertEqual(self.output(log).splitlines(),
                          ["exec $V a b", "one two", "first a b", "second", "a b", "$V", "f"])
 
+    def test_a_script_with_an_interpreter(self):
+        self.base()
+        text = ("FROM base\nENV V=v\nUSER user\n"
+                "RUN --mount=type=secret,id=s,mode=0444 <<EOF\n#!/bin/cat\nas it is $V\nEOF\n"
+                "RUN <<EOF\n#!/bin/sh -e\necho $V $0 $-; cd /; ls -d /run/script 2>/dev/null\nEOF\n")
+        made, log = self.built(text, secrets={"s": "x"})
+        self.assertEqual(self.output(log), "#!/bin/cat\nas it is $V\nv /run/script/EOF e\n/run/script\n")
+        self.assertEqual(len(made["layers"]), 2)  # nothing of it is in a layer
+        _, log = self.built(text.replace("echo $V", "echo other"), secrets={"s": "x"})
+        self.assertEqual(len(self.cached(log)), 1)
+
     def test_arguments_and_variables(self):
         self.base()
         _, log = self.built("ARG A=1\nARG B=${A}2\nFROM base\nARG A\nARG B=own\nARG C=${A}c\nARG TARGETARCH\n"

@@ -133,6 +133,21 @@ class Copy(BuildTest):
                 self.assertIn(message, error["message"])
         self.refused_build("FROM base\nCOPY x /\n", "line 2: COPY: the build has no context to copy from")
 
+    def test_here_documents(self):
+        self.base()
+        text = ("FROM base\nENV V='a b'\nCOPY --chown=5:6 --chmod=640 <<one.sh <<-\"two\" /here/\necho \"$V\"\none.sh\n"
+                "\techo $V\ntwo\nCOPY <<EOF /etc/own\nEOF\n"
+                "RUN cat /here/one.sh /here/two; stat -c '%a %u:%g %s' /here/one.sh /etc/own\n")
+        _, log = self.built(text)
+        self.assertEqual(self.output(log), 'echo "a b"\necho $V\n640 5:6 11\n644 0:0 0\n')
+        _, log = self.built(text)
+        self.assertEqual(len(self.cached(log)), 3)
+        _, log = self.built(text.replace("echo $V\n", "echo other\n"))
+        self.assertEqual(len(self.cached(log)), 0)
+        for source, message in (("COPY <<A one.txt /x/\nA\n", "here-documents and other sources need an instruction"),
+                                ("COPY --from=base <<A /x\nA\n", "here-documents and other sources need an instr")):
+            self.refused_build("FROM base\n" + source, message)
+
     def test_a_context_that_is_none(self):
         self.base()
         for data, message in ((b"x" * 2000, "the context: "), (b"", "x: there is no such file")):
@@ -154,6 +169,16 @@ class Copy(BuildTest):
                              stderr=subprocess.PIPE, env=self.d.env, timeout=120, check=False)
         self.assertEqual((got.returncode, got.stdout), (0, b"cli-copy\n"), got)
         self.assertEqual(self.sh("cli-copy", "cd /all && cat kept sub/deep; ls"), "kept\ndeep\nDockerfile\nkept\nsub\n")
+        # A Dockerfile that lies elsewhere has its patterns beside it; they take the place of .dockerignore.
+        other = os.path.join(self.d.dir, "Other")
+        for name, text in ((other, "FROM base\nCOPY . /all/\n"),
+                           (other + ".dockerignore", "kept\nsub\n.dockerignore\n")):
+            with open(name, "w", encoding="ascii") as f:
+                f.write(text)
+        got = subprocess.run([BRIG, "template", "build", "--replace", "-t", "cli-copy", "-f", other, top],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.d.env, timeout=120, check=False)
+        self.assertEqual(got.returncode, 0, got)
+        self.assertEqual(self.sh("cli-copy", "ls -A /all"), "Dockerfile\nleft.tmp\n")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ int template_stream_end(struct template_stream *stream, int r, const struct brig
 
 /*
  * The directory that a build sends (template_context.c), as a tar. It owns dir, an open directory. dockerfile: the path
- * of the Dockerfile in it, which may have patterns of its own, or NULL. max_bytes: of all files; 0: any number.
+ * of the Dockerfile, absolute or in it, which may have patterns of its own, or NULL. max_bytes: of all files; 0: any
+ * number.
  */
 struct template_context;
 int template_context_open(int dir, const char *dockerfile, uint64_t max_bytes, struct template_context **ret,

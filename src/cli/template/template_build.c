@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -138,26 +139,28 @@ static ssize_t read_nothing(void *ctx UNUSED, void *data UNUSED, size_t size UNU
     return 0;
 }
 
+/* Patterns may lie beside the Dockerfile, wherever it is. */
+static int open_context(const char *dir, const char *file, struct template_context **ret, struct brig_err *err)
+{
+    AUTO_FREE char *path = file ? realpath(file, NULL) : NULL;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return err_host(err, "%s", dir);
+    return template_context_open(fd, path ? path : "Dockerfile", 0, ret, err);
+}
+
 /* dir NULL, or nothing is copied from it: an empty one. */
-static bool send_context(struct client *client, const char *id, const char *dir)
+static int send_context(struct client *client, const char *id, const char *dir, const char *file, struct brig_err *err)
 {
     AUTO_BUF struct buf target = BUF_INIT(8192);
     struct template_context *tree = NULL;
-    struct brig_err err = {0};
+    int r = client_target(&target, "/v1/templates/builds/%s/context", id) < 0 ? err_nomem(err) : 0;
 
-    if (!service_target(&target, "/v1/templates/builds/%s/context", id))
-        return false;
-    if (dir) {
-        int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd < 0) {
-            cli_error("%s: %s", dir, strerror(errno));
-            return false;
-        }
-        if (template_context_open(fd, NULL, 0, &tree, &err) < 0) {
-            cli_error("%s", err.message);
-            return false;
-        }
-    }
+    if (r == 0 && dir)
+        r = open_context(dir, file, &tree, err);
+    if (r < 0)
+        return r;
     const struct client_request request = {.method = "PUT",
                                            .target = target.data,
                                            .content_type = "application/x-tar",
@@ -166,11 +169,9 @@ static bool send_context(struct client *client, const char *id, const char *dir)
                                            .length = tree ? CLIENT_LENGTH_UNKNOWN : 0,
                                            .ctx = &tree,
                                            .timeout_ms = CLIENT_NO_TIMEOUT};
-    int r = client_call(client, &request, &err);
+    r = client_call(client, &request, err);
     template_context_close(tree);
-    if (r < 0 && r != -ECANCELED)
-        cli_error("%s", err.message);
-    return r == 0;
+    return r;
 }
 
 /* ---- the log ---------------------------------------- */
@@ -324,6 +325,22 @@ static int cancel(const char *id)
     return 128 + SIGINT;
 }
 
+/* A context that could not be sent: if that is because the build has failed, its reason is the one to tell. */
+static int not_sent(const char *id, int r, const struct brig_err *err)
+{
+    AUTO_JSON struct json_doc *doc = NULL;
+    struct brig_err why;
+
+    if (r != -ECANCELED) {
+        (void)!service_try(NULL, "GET", NULL, &doc, &why, "/v1/templates/builds/%s", id);
+        const struct json_value *root = doc ? json_root(doc) : NULL;
+        const bool failed = str_eq(get_text(root, "state", ""), "failed");
+        cli_error("%s", failed ? get_text(json_get(root, "error"), "message", err->message) : err->message);
+    }
+    (void)cancel(id);
+    return r == -ECANCELED ? 128 + SIGINT : CLI_FAILED;
+}
+
 static int build(struct client *client, const struct build_options *options, const struct buf *body, const char *dir,
                  enum progress how)
 {
@@ -335,11 +352,10 @@ static int build(struct client *client, const struct build_options *options, con
     const char *id = get_text(json_root(doc), "id", "");
     AUTO_FD int signals = service_signals();
     client_set_cancel(client, signals);
-    if (!send_context(client, id, json_get_bool(json_root(doc), "needs_context") ? dir : NULL)) {
-        (void)cancel(id);
-        return CLI_FAILED;
-    }
-    int r = follow(client, id, how, &err);
+    int r = send_context(client, id, json_get_bool(json_root(doc), "needs_context") ? dir : NULL, options->file, &err);
+    if (r < 0)
+        return not_sent(id, r, &err);
+    r = follow(client, id, how, &err);
     if (r == -ECANCELED)
         return cancel(id);
     if (r < 0)
