@@ -236,11 +236,13 @@ class NoMemory(HostileTest):
 class SmallDisk(Daemon):
     """Its state lies on a small file system of its own."""
 
+    SIZE = "16m"
+
     def start(self):
         state = f"{self.dir}/state"
         if not os.path.ismount(state):
             os.makedirs(state, exist_ok=True)
-            if libc.mount(b"brig-test", state.encode(), b"tmpfs", 0, b"size=16m,mode=755") != 0:
+            if libc.mount(b"brig-test", state.encode(), b"tmpfs", 0, f"size={self.SIZE},mode=755".encode()) != 0:
                 raise OSError(ctypes.get_errno(), "mount")
         super().start()
 

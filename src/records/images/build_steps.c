@@ -120,7 +120,8 @@ int build_steps_put(struct build_steps *steps, const char *org, const char *key,
         return err_nomem(err);
     *putting = (struct putting){.done = done, .ctx = ctx};
 
-    make_room(steps, org);
+    if (!objects_find(steps->objects, org, key)) /* one that is there takes no new place */
+        make_room(steps, org);
     json_object(&json);
     json_key_string(&json, "layer", info->layer);
     json_key_string(&json, "diff_id", info->diff_id);

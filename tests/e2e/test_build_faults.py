@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds that are interrupted: the service is killed at every step, and the disk is full. Nothing is left, and the next
+build works."""
+
+import os
+import signal
+import unittest
+
+from buildkit import BuildTest
+from helpers import wait_until
+from jailkit import needs_root
+from service import Daemon
+from test_build_bounds import tree
+from test_service_faults import SmallDisk
+
+TEXT = ("FROM base AS one\nCOPY a /a\nRUN echo one > /one\n"
+        "FROM base\nCOPY --from=one /a /one /from/\nWORKDIR /w\nCOPY <<EOF /b\nb\nEOF\n"
+        "RUN cat /from/a /from/one /b > all\n")
+FILES = {"a": b"a\n"}
+MIB = 1 << 20
+
+
+class Killed(BuildTest):
+    def pid_of_brigd(self, d):
+        top = d.process.pid
+        with open(f"/proc/{top}/task/{top}/children", encoding="ascii") as f:
+            for pid in f.read().split():
+                with open(f"/proc/{pid}/comm", encoding="ascii") as comm:
+                    if comm.read().strip() == "brigd":
+                        return int(pid)
+        raise AssertionError("no brigd")
+
+    def is_up(self, d):
+        try:
+            return d.ask("GET", "/readyz").status == 200
+        except OSError:
+            return False
+
+    def kill(self, d):
+        before = self.pid_of_brigd(d)
+        os.kill(before, signal.SIGKILL)
+        wait_until("another one serves", lambda: self.is_up(d) and self.pid_of_brigd(d) != before)
+
+    def has_begun(self, d, number, step):
+        """Step `step` of the build has begun, or the build is over."""
+        log = d.ask("GET", f"/v1/templates/builds/{number}/log").body.decode()
+        return f'"event":"step","step":{step},' in log or '"event":"done"' in log
+
+    def test_killed_at_every_step(self):
+        d = Daemon("[templates]\nregistries = false\n")
+        self.addCleanup(d.close)
+        base = {layer["id"] for layer in self.base(d=d)["layers"]}
+        for step in range(10):  # 0: it waits for its context
+            begun = self.begin(TEXT, d=d, context=True, no_cache=True)
+            self.assertEqual(begun.status, 201, begun)
+            number = begun.json["id"]
+            if step > 0:
+                d.ask("PUT", f"/v1/templates/builds/{number}/context", tree(**FILES),
+                      headers={"Content-Type": "application/x-tar"})
+                wait_until("it is so far", lambda: self.has_begun(d, number, step))
+            self.kill(d)
+            self.assertEqual(d.ask("GET", f"/v1/templates/builds/{number}").status, 404)
+            wait_until("sandboxes of builds are gone", lambda: not d.ask("GET", "/v1/sandboxes").json["sandboxes"])
+            wait_until("no file is left", lambda: self.places(d)[1] == [])
+        made, _ = self.built(TEXT, d=d, context=tree(**FILES))
+        self.assertEqual(len(made["layers"]), len(base) + 4)
+        box = d.create(template="built")
+        self.assertEqual(d.run(box["id"], "/bin/cat", "/w/all")["stdout"], "a\none\nb\n")
+        d.ask("DELETE", f"/v1/sandboxes/{box['id']}")
+        d.ask("DELETE", "/v1/templates/built")
+        d.ask("POST", "/v1/templates/prune")
+        wait_until("no other layer is left", lambda: set(self.places(d)[0]) == base)
+
+
+class BuildDisk(SmallDisk):
+    SIZE = "40m"
+
+
+@needs_root
+class Full(BuildTest):
+    def free(self, d):
+        place = os.statvfs(f"{d.dir}/state")
+        return place.f_bavail * place.f_frsize
+
+    def test_a_full_disk_at_every_step(self):
+        d = BuildDisk("[templates]\nregistries = false\n")
+        self.addCleanup(d.close)
+        base = {layer["id"] for layer in self.base(d=d)["layers"]}
+        free = self.free(d)
+        # Twice as much does not fit, whatever else is there.
+        big = "x=$(printf %01048576d 0); for n in 1 2 3; do for k in 1 2 3 4 5 6 7 8; do printf %s $x; done; done"
+        for text, files in (("FROM base\nCOPY a /a\n", {"a": bytes(64 * MIB)}),  # while it comes
+                            ("FROM base\nCOPY . /a\n", {"a": os.urandom(14 * MIB)}),  # while it is copied, or unpacked
+                            (f"FROM base\nRUN ({big}) > /big\n", FILES)):  # while it is read
+            begun = self.begin(text, "bad", d=d, context=True).json["id"]
+            d.ask("PUT", f"/v1/templates/builds/{begun}/context", tree(**files),
+                  headers={"Content-Type": "application/x-tar"})
+            build = self.wait(begun, d=d)
+            self.assertEqual(build["state"], "failed", build)
+            self.assertNotIn("broke off", build["error"]["message"])
+            wait_until("sandboxes of builds are gone", lambda: not d.ask("GET", "/v1/sandboxes").json["sandboxes"])
+            wait_until("nothing is left", lambda: self.places(d)[1] == [] and set(self.places(d)[0]) == base)
+            wait_until("its space is free again", lambda: self.free(d) > free - MIB)
+        made, _ = self.built("FROM base\nCOPY a /a\nRUN cat /a > /b\n", d=d, context=tree(**FILES))
+        self.assertEqual(len(made["layers"]), len(base) + 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
