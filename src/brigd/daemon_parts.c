@@ -149,6 +149,7 @@ void daemon_close(struct daemon_state *d)
     library_destroy(d->api.library);
     manager_destroy(d->api.manager);
     base_close_fd(&d->gate_fd);
+    mem_free(d->apt);
     mem_free(d->packages);
     providers_destroy(d->api.providers);
     audit_close(d->api.audit);

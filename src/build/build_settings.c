@@ -30,18 +30,21 @@ static int refuse(struct brig_err *err, unsigned line, const char *message)
 
 /* ---- judging ---------------------------------------- */
 
-/* What a create would say to it. */
+/* What a create would say to it, whatever its template is: that of the configuration may be one of layers. */
 static int judge(const struct build *build, struct json *json, const struct buf *text, struct brig_err *err)
 {
+    static char host[] = "host";
     AUTO_JSON struct json_doc *doc = NULL;
+    struct config config = *build->builds->o.config;
     struct sbox_spec spec;
     int r = json_finish(json);
 
+    config.image = host;
     if (r < 0)
         return r == -EMSGSIZE ? err_usage(err, "longer than %u bytes", SETTINGS_MAX) : err_nomem(err);
     r = json_read(text->data, text->len, JSON_READ_VALUES, &doc, err);
     if (r == 0)
-        r = sbox_spec_parse(json_root(doc), build->builds->o.config, NULL, &build->caller, &spec, err);
+        r = sbox_spec_parse(json_root(doc), &config, NULL, &build->caller, &spec, err);
     if (r == 0)
         sbox_spec_done(&spec);
     return r;

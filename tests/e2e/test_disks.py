@@ -303,6 +303,21 @@ class Snapshots(DiskTest):
             self.refused(answer, 403, "forbidden", "an administrator made it")
 
 
+class NoPrograms(DiskTest):
+    def test_a_key_that_may_bring_none_gets_no_copy_with_services(self):
+        key = self.made("/v1/keys", {"role": "user"})
+        user = key["key"]
+        self.assertEqual(self.d.ask("PUT", f"/v1/keys/{key['id']}/tools", {"allow": ["other"]}).status, 200)
+        plain, served = self.box(), self.box(services=[{"name": "one", "argv": ["/bin/sleep", "1000"]}])
+        for box, status in ((plain, 201), (served, 403)):
+            snapshot = self.snapshot(box)["id"]
+            for path in (f"/v1/sandboxes/{box}/fork", f"/v1/snapshots/{snapshot}/restore"):
+                made = self.made(path, key=user, status=status)
+                for new in made.get("sandboxes", [made] if "id" in made else []):
+                    self.d.ask("DELETE", f"/v1/sandboxes/{new['id']}")
+        self.assertEqual(self.restore(self.snapshot(served)["id"])["services"], ["one"])
+
+
 class Forks(DiskTest):
     CONFIG = "[secrets]\ninsecure_plaintext = true\n"
 

@@ -108,6 +108,22 @@ class Settings(SettingsTest):
         self.assertEqual((answer.status, answer.json.get("stdout")), (200, "2\n"), answer)
 
 
+    def test_a_run_of_a_program_has_all_of_it(self):
+        self.base()
+        self.made()
+        answer = self.d.ask("POST", "/v1/runs", {
+            "sandbox": {"template": "set"}, "process": {"argv": ["/bin/sh", "-c", "pwd; id -u; cat /tmp/web"]}})
+        self.assertEqual((answer.status, answer.json.get("stdout")), (200, "/etc\n33\nfrom the template\n"), answer)
+
+
+class OverAnotherDefault(SettingsTest):
+    CONFIG = '[sandbox]\nimage = "base"\n'
+
+    def test_the_template_of_the_configuration_does_not_matter(self):
+        self.base()
+        self.assertEqual(self.made()["settings"]["profile"], "paranoid")
+
+
 class Refusals(SettingsTest):
     CONFIG = '[manager]\norg_max_memory = "1g"\n'
 

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "records/rules.h"
 #include "template/library.h"
 
 /* ---- answers -------------------------------------------------------------------------------------------- */
@@ -78,6 +79,16 @@ static bool read_volumes(struct request *rq, bool *ret_none)
     return true;
 }
 
+/* Services are programs: whoever may bring none of their own gets no sandbox that starts some, as at a create. */
+static bool may_have(struct request *rq, bool services)
+{
+    struct brig_err err;
+
+    if (!services || auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, &err) == 0)
+        return true;
+    return request_fail(rq, &err), false;
+}
+
 /* ---- snapshots ------------------------------------------------------------------------------------------ */
 
 static void on_taken(void *ctx, const struct object *object, const struct brig_err *err)
@@ -141,7 +152,7 @@ void route_snapshot_restore(struct request *rq)
         !api_bool(rq, "replace", &want.replace) || !read_volumes(rq, &want.no_volumes))
         return;
     const struct object *object = disk_find(rq, &snapshots);
-    if (!object)
+    if (!object || !may_have(rq, json_get(snapshot_of(object)->spec, "services")))
         return;
     want.name = name[0] ? name : NULL;
     if (fingerprint(rq, object, sum) < 0)
@@ -188,6 +199,8 @@ void route_sandbox_fork(struct request *rq)
     }
     want.name = name[0] ? name : NULL;
     want.count = count ? (unsigned)count->i64 : 1;
+    if (!may_have(rq, sbox_spec(rq->sbox)->services))
+        return;
     if (sbox_fork(rq->sbox, &rq->caller, &want, on_forked, rq, &err) < 0)
         request_fail(rq, &err);
 }
