@@ -86,6 +86,7 @@ const char *config_rule_network(const char *text);
 const char *config_rule_resolvers(const char *text);
 const char *config_rule_venv(const char *text);
 const char *config_rule_url(const char *text);
+const char *config_rule_debian_mirror(const char *text);
 const char *config_rule_dirs(const char *text);
 bool config_is_loopback(const char *listen);
 

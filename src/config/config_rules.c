@@ -368,6 +368,15 @@ const char *config_rule_url(const char *text)
                : "must be http://... or https://..., or empty";
 }
 
+const char *config_rule_debian_mirror(const char *text)
+{
+    const char *why = config_rule_url(text);
+
+    return why                      ? why
+           : strpbrk(text, "@\r\n") ? "must have no name and no password: it becomes a part of templates"
+                                    : NULL;
+}
+
 const char *config_rule_dirs(const char *text)
 {
     while (*text) {

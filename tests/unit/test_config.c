@@ -627,6 +627,12 @@ static void takes_others_names(void **state)
     assert_refused("[tools]\nfallback = \"e2b\"\n", ":2: [tools] fallback = e2b: must be auto or none");
     assert_refused("[sandbox]\nallowed_dirs = \"/a:b\"\n",
                    ":2: [sandbox] allowed_dirs = /a:b: must be absolute paths with colons between them, or empty");
+    assert_refused("[templates]\ndebian_mirror = 'ftp://x'\n",
+                   ":2: [templates] debian_mirror = ftp://x: must be http://... or https://..., or empty");
+    assert_refused("[templates]\ndebian_mirror = 'http://me:word@mirror.example/'\n",
+                   ":2: [templates] debian_mirror = http://me:word@mirror.example/: must have no name and no password: "
+                   "it becomes a part of templates");
+    config_free(load("[templates]\ndebian_mirror = 'http://mirror.example/debian'\n", NULL));
     assert_refused("[audit]\npayloads = 1\n", ":2: [audit] payloads = 1: must be true or false");
 }
 
