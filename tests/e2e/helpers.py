@@ -4,6 +4,7 @@
 BRIG is the program under test; see tests/run.py for the rest of the environment.
 """
 
+import ctypes
 import fcntl
 import json
 import os
@@ -22,6 +23,7 @@ BRIG = os.environ.get("BRIG", "brig")
 # seconds before a wait is called a hang; no test measures with it
 PATIENCE = float(os.environ.get("BRIG_TEST_PATIENCE", "30"))
 FAILED = 125
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
 
 
 def environment(**more):
@@ -30,6 +32,14 @@ def environment(**more):
             v in os.environ.items() if k.startswith("BRIG_") or k in ("PATH", "HOME", "TMPDIR", "XDG_RUNTIME_DIR")}
     keep.update(more)
     return {k: v for k, v in keep.items() if v is not None}
+
+
+def own_mounts():
+    """For setUpModule(), as root: a mount table of our own. Other tests look for mounts that brig left in theirs."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() == 0 and (libc.unshare(CLONE_NEWNS) != 0
+                              or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) != 0):
+        raise OSError(ctypes.get_errno(), "a mount namespace")
 
 
 def brig(*args, stdin=None, env=None, **kw):

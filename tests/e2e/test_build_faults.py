@@ -7,7 +7,7 @@ import signal
 import unittest
 
 from buildkit import BuildTest
-from helpers import wait_until
+from helpers import own_mounts, wait_until
 from jailkit import needs_root
 from service import Daemon
 from test_build_bounds import tree
@@ -18,6 +18,10 @@ TEXT = ("FROM base AS one\nCOPY a /a\nRUN echo one > /one\n"
         "RUN cat /from/a /from/one /b > all\n")
 FILES = {"a": b"a\n"}
 MIB = 1 << 20
+
+
+def setUpModule():
+    own_mounts()
 
 
 class Killed(BuildTest):

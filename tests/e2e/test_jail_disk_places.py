@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Places of disks without a pool: a host file system whose files share blocks, and one where all is copied."""
 
-import ctypes
 import os
 import re
 import subprocess
@@ -9,19 +8,15 @@ import tempfile
 import unittest
 
 import test_jail_disks as disks
-from helpers import wait_until
+from helpers import own_mounts, wait_until
 from jailkit import IS_ROOT, image_stores
 from test_jail_disks import LIMIT, MIB, name
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
 MANY = 4096  # DISKS_MAX of src/spawner/disk_orders.c
 
 
 def setUpModule():
-    """A mount table of our own: nothing of this is the host's to see."""
-    if IS_ROOT and (LIBC.unshare(CLONE_NEWNS) != 0 or LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) != 0):
-        raise OSError(ctypes.get_errno(), "a mount namespace")
+    own_mounts()
 
 
 class Place:

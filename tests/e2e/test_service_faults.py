@@ -15,19 +15,16 @@ import threading
 import time
 import unittest
 
-from helpers import own_cgroups, steady, wait_until
+from helpers import own_cgroups, own_mounts, steady, wait_until
 from hostilekit import HostileTest, descendants, descriptors, mounts, rss, scaled
 from service import Daemon
 
 libc = ctypes.CDLL(None, use_errno=True)
 ROOT = os.geteuid() == 0
-CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
 
 
 def setUpModule():
-    """A mount table of our own: other tests look for mounts that brig left in theirs."""
-    if ROOT and (libc.unshare(CLONE_NEWNS) != 0 or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) != 0):
-        raise OSError(ctypes.get_errno(), "a mount namespace")
+    own_mounts()
 
 
 def limit_of(pid, name):
@@ -240,6 +237,8 @@ class SmallDisk(Daemon):
 
     def start(self):
         state = f"{self.dir}/state"
+        if os.readlink("/proc/self/ns/mnt") == os.readlink(f"/proc/{os.getppid()}/ns/mnt"):
+            raise AssertionError("other tests would see the mount: call own_mounts() before")
         if not os.path.ismount(state):
             os.makedirs(state, exist_ok=True)
             if libc.mount(b"brig-test", state.encode(), b"tmpfs", 0, f"size={self.SIZE},mode=755".encode()) != 0:
