@@ -127,20 +127,35 @@ static int mount_pool(struct disk_store *store, const char *node, struct brig_er
     return store->fd < 0 ? err_host(err, "pool of disks") : 0;
 }
 
+/* Whoever had it last may remove it until then (pool_remove()), and what is put into one without a name is lost. */
+static int open_free(const struct host *host, const struct disk_store *store, struct stat *ret, struct brig_err *err)
+{
+    for (;;) {
+        int r = pool_exists(store) ? 0 : make_pool(host, store, err);
+        if (r < 0)
+            return r;
+        AUTO_FD int fd = SYS(openat(store->dir_fd, POOL, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+        if (fd < 0)
+            return err_host(err, POOL);
+        r = disk_wait_free(fd, true, err);
+        if (r < 0)
+            return r;
+        if (fstat(fd, ret) < 0)
+            return err_host(err, POOL);
+        if (ret->st_nlink > 0)
+            return take_fd(&fd);
+    }
+}
+
 int pool_open(const struct host *host, struct disk_store *store, struct brig_err *err)
 {
     struct image image = IMAGE_INIT;
     struct stat st;
-    int r = pool_exists(store) ? 0 : make_pool(host, store, err);
+    AUTO_FD int fd = open_free(host, store, &st, err);
 
-    if (r < 0)
-        return r;
-    AUTO_FD int fd = SYS(openat(store->dir_fd, POOL, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return err_host(err, POOL);
-    r = disk_wait_free(fd, true, err);
-    if (r == 0)
-        r = back(fd, (uint64_t)st.st_size, err);
+    if (fd < 0)
+        return fd;
+    int r = back(fd, (uint64_t)st.st_size, err);
     if (r == 0)
         r = image_attach(host, fd, false, &image, err);
     if (r == 0)

@@ -536,6 +536,29 @@ class Faults(DiskTest):
             acknowledged = {name("vol", "last")}
             self.assertIsInstance(self.order(host, "make", name("vol", "last"), str(16 * MIB), "256"), dict)
 
+    def test_a_pool_that_is_removed_while_it_is_waited_for(self):
+        """As by the last process of a spawner that was killed. Whatever is put into a pool without a name is lost."""
+        pool = f"{self.disks}/pool.xfs"
+        host = self.host()
+        self.assertIsInstance(self.order(host, "make", name("vol", "v"), str(16 * MIB), "256"), dict)
+        self.let_go()
+        with open(pool, "rb"):  # who has it open keeps it from being mounted
+            self.spawn()
+            host = self.host()
+            host.say("disk", "make", name("vol", "w"), str(16 * MIB), "256")
+            wait_until("it is waited for", lambda: any(self.holds(pid, pool) for pid in self.workers()))
+            os.unlink(pool)
+        self.assertRegex(host.until(f"disk {name('vol', 'w')} ")[-1], "size=")
+        self.assertEqual(list(self.listed(host)[0]), [name("vol", "w")])
+        self.assertTrue(os.path.exists(pool))
+
+    @staticmethod
+    def holds(pid, path):
+        try:
+            return any(os.readlink(f"/proc/{pid}/fd/{fd}") == path for fd in os.listdir(f"/proc/{pid}/fd"))
+        except OSError:
+            return False  # it has ended, or the descriptor was closed
+
     def place(self):
         """The place of disks, which only the spawner has open."""
         for entry in os.listdir(f"/proc/{self.spawner.pid}/fd"):
