@@ -75,11 +75,12 @@ static int run_spec_of(struct build_stage *stage, const struct dockerfile_step *
         r = own_script(stage, step, ret, err);
     } else {
         r = script_of(stage, step, &script, err);
-        ret->argv = image->has_shell ? image->shell : (struct build_list){shell, ARRAY_SIZE(shell)};
+        ret->argv =
+            image->has_shell ? list_share(&image->shell) : (struct build_list){.items = shell, .n = ARRAY_SIZE(shell)};
         if (r == 0 && list_add(build, &ret->argv, script) < 0)
             r = err_nomem(err);
     }
-    ret->env = image->args;
+    ret->env = list_share(&image->args);
     for (size_t i = 0; r == 0 && i < image->env.n; i++)
         if (list_add(build, &ret->env, image->env.items[i]) < 0) /* the last of a name counts */
             r = err_nomem(err);

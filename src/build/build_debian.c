@@ -174,7 +174,7 @@ static int take_image(struct build_stage *stage)
 int debian_start(struct build_stage *stage, struct brig_err *err)
 {
     const char *suite = stage->base + strlen(DEBIAN_MIRROR);
-    struct build_list sources = {NULL, 0};
+    struct build_list sources = {.items = NULL};
     struct build_key *key = NULL;
     int r = find_sources(stage->build, suite, &sources, err);
 

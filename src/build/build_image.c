@@ -78,7 +78,7 @@ int image_from_template(struct build *build, const struct template_info *info, s
 /* All values are those from before the step, also where it sets several. */
 static int apply_env(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
 {
-    struct build_list env = stage->image.env;
+    struct build_list env = list_share(&stage->image.env);
 
     for (size_t i = 0; i < step->n_pairs; i++) {
         const char *name, *value;
@@ -136,12 +136,8 @@ static int apply_label(struct build_stage *stage, const struct dockerfile_step *
             return r;
         while (at < image->label_keys.n && !str_eq(image->label_keys.items[at], key))
             at++;
-        if (at < image->label_keys.n) { /* the arrays are shared with other stages */
-            struct build_list values = {NULL, 0};
-            for (size_t k = 0; r == 0 && k < image->label_values.n; k++)
-                r = list_add(stage->build, &values, k == at ? value : image->label_values.items[k]);
-            if (r == 0)
-                image->label_values = values;
+        if (at < image->label_keys.n) {
+            r = list_put(stage->build, &image->label_values, at, value);
         } else {
             r = list_add(stage->build, &image->label_keys, key);
             if (r == 0)
@@ -222,10 +218,11 @@ static int command_of(struct build_stage *stage, const struct dockerfile_step *s
     static const char *const shell[] = {"/bin/sh", "-c"};
     struct build *build = stage->build;
 
-    *ret = (struct build_list){NULL, 0};
+    *ret = (struct build_list){.items = NULL};
     if (step->exec_form || step->n_words == 0)
         return list_take(build, ret, step->words, step->n_words);
-    *ret = stage->image.has_shell ? stage->image.shell : (struct build_list){shell, ARRAY_SIZE(shell)};
+    *ret = stage->image.has_shell ? list_share(&stage->image.shell)
+                                  : (struct build_list){.items = shell, .n = ARRAY_SIZE(shell)};
     return list_add(build, ret, step->words[0]);
 }
 
@@ -245,7 +242,7 @@ static int apply_command(struct build_stage *stage, const struct dockerfile_step
     image->has_entrypoint = true;
     if (!image->cmd_is_own) { /* arguments that were meant for another program */
         image->has_cmd = false;
-        image->cmd = (struct build_list){NULL, 0};
+        image->cmd = (struct build_list){.items = NULL};
     }
     return 0;
 }
@@ -340,7 +337,7 @@ static int apply_text(struct build_stage *stage, const struct dockerfile_step *s
     return 0;
 }
 
-int image_apply(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
+static int apply(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
 {
     switch (step->op) {
     case DOCKERFILE_ENV: return apply_env(stage, step, err);
@@ -358,6 +355,44 @@ int image_apply(struct build_stage *stage, const struct dockerfile_step *step, s
     case DOCKERFILE_STOPSIGNAL: return apply_text(stage, step, err);
     default: return step_refuse(err, step, "is not supported");
     }
+}
+
+static size_t bytes_of(const struct build_list *list)
+{
+    size_t sum = 0;
+
+    for (size_t i = 0; i < list->n; i++)
+        sum += strlen(list->items[i]);
+    return sum;
+}
+
+/* What no record of a template could have is refused at the step that says it, not when everything has been built. */
+static int check_size(const struct build_image *image, const struct dockerfile_step *step, struct brig_err *err)
+{
+    const struct build_list *const lists[] = {&image->env,        &image->entrypoint,  &image->cmd,
+                                              &image->shell,      &image->exposed,     &image->volumes,
+                                              &image->label_keys, &image->label_values};
+    size_t sum = strlen(image->user) + (image->health ? strlen(image->health) : 0), most = image->args.n;
+
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+        sum += bytes_of(lists[i]);
+        most = lists[i]->n > most ? lists[i]->n : most;
+    }
+    if (most > TEMPLATE_ENV_MAX)
+        return step_refuse(err, step, "%zu of them, and at most %u are allowed", most, TEMPLATE_ENV_MAX);
+    if (sum > TEMPLATE_IMAGE_MAX)
+        return step_refuse(err, step, "what the image says about itself takes %zu bytes, and at most %u are allowed",
+                           sum, TEMPLATE_IMAGE_MAX);
+    return 0;
+}
+
+int image_apply(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
+{
+    int r = step_count(stage->build, step, err);
+
+    if (r == 0)
+        r = apply(stage, step, err);
+    return r < 0 ? r : check_size(&stage->image, step, err);
 }
 
 /* ---- the record ---------------------------------------- */

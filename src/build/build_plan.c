@@ -27,6 +27,12 @@ static size_t find_stage(const struct build *build, const char *name, size_t bef
 
 static int global_arg(struct build *build, const struct dockerfile_step *step, struct brig_err *err)
 {
+    int r = step_count(build, step, err);
+
+    if (r == 0 && build->globals.n > TEMPLATE_ENV_MAX)
+        r = step_refuse(err, step, "%zu of them, and at most %u are allowed", build->globals.n, TEMPLATE_ENV_MAX);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < step->n_pairs; i++) {
         const struct dockerfile_pair *pair = &step->pairs[i];
         const char *value = list_get(&build->args, pair->name, strlen(pair->name));
@@ -34,7 +40,7 @@ static int global_arg(struct build *build, const struct dockerfile_step *step, s
         if (value && list_add(build, &build->args_used, pair->name) < 0)
             return err_nomem(err);
         if (!value && pair->value) {
-            int r = build_expand_global(build, step, pair->value, &value, err);
+            r = build_expand_global(build, step, pair->value, &value, err);
             if (r < 0)
                 return r;
         }

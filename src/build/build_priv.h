@@ -39,13 +39,16 @@
 #define BUILD_ARENA_MAX (256u << 20)
 #define BUILD_WORD_MAX (1u << 20) /* a word after its variables were replaced */
 #define BUILD_STAGES_MAX 64u
-#define BUILD_SIDE_BY_SIDE 2u /* stages that run at once */
-#define BUILD_TAIL 4096u      /* bytes of output that a failure shows */
+#define BUILD_NAMES_MAX 16384u         /* variables, labels, ports and volumes: what is set, and what is asked for */
+#define BUILD_EXPANDED_MAX (32u << 20) /* all words of a build, after their variables were replaced */
+#define BUILD_SIDE_BY_SIDE 2u          /* stages that run at once */
+#define BUILD_TAIL 4096u               /* bytes of output that a failure shows */
 
-/* A list in an arena. Adding makes a new array, so copies of the struct are independent. */
+/* A list in an arena. */
 struct build_list {
     const char *const *items;
     size_t n;
+    size_t room; /* places of an array that is this list's alone; 0: it may be shared, and a change makes another one */
 };
 
 /* What the image says about itself. Copies share their texts. */
@@ -139,6 +142,7 @@ struct build {
     size_t n_froms;
     size_t n_steps; /* of all needed stages, for people */
     size_t steps_begun, steps_cached;
+    size_t names, expanded; /* what counts for BUILD_NAMES_MAX and BUILD_EXPANDED_MAX */
 
     /* the context */
     struct work_file *context;
@@ -182,6 +186,13 @@ static inline const char *build_keep(struct build *build, const char *text)
     return build_copy(build, text, strlen(text));
 }
 int list_add(struct build *build, struct build_list *list, const char *text) MUST_CHECK; /* text is kept, not copied */
+/* Puts another text in the place of one. */
+int list_put(struct build *build, struct build_list *list, size_t at, const char *text) MUST_CHECK;
+/* The same list for somebody else, who makes an array of his own to change it. The owner changes its own no more. */
+static inline struct build_list list_share(const struct build_list *list)
+{
+    return (struct build_list){.items = list->items, .n = list->n};
+}
 int list_take(struct build *build, struct build_list *list, const char *const *items, size_t n) MUST_CHECK; /* copies */
 /* Sets NAME=value in a list of such; the place of a name that is there stays. */
 int list_set(struct build *build, struct build_list *list, const char *name, const char *value) MUST_CHECK;
@@ -197,6 +208,8 @@ int build_expand_global(struct build *build, const struct dockerfile_step *step,
 const char *platform_arg(const char *name, size_t len); /* TARGETARCH and its like; or NULL. Until the next call. */
 /* A refusal with the line of the step. */
 int step_refuse(struct brig_err *err, const struct dockerfile_step *step, const char *format, ...) PRINTF_LIKE(3, 4);
+/* Counts what the step sets, for BUILD_NAMES_MAX. */
+int step_count(struct build *build, const struct dockerfile_step *step, struct brig_err *err) MUST_CHECK;
 const char *step_flag(const struct dockerfile_step *step, const char *name); /* its value, "" without one; or NULL */
 
 /* ---- build_plan.c ---------------------------------------- */

@@ -413,7 +413,12 @@ static int take_stage(struct build_stage *stage, const struct build_stage *from,
     int r = 0;
 
     stage->image = from->image;
-    stage->image.args = (struct build_list){NULL, 0};
+    struct build_list *const lists[] = {&stage->image.env,        &stage->image.entrypoint,  &stage->image.cmd,
+                                        &stage->image.shell,      &stage->image.exposed,     &stage->image.volumes,
+                                        &stage->image.label_keys, &stage->image.label_values};
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+        *lists[i] = list_share(lists[i]);
+    stage->image.args = (struct build_list){.items = NULL};
     stage->image.cmd_is_own = false;
     for (size_t i = 0; r == 0 && i < from->n_layers; i++)
         r = hold(stage, from->layers[i].name, from->layers[i].diff_id, from->layers[i].bytes, err);

@@ -12,16 +12,33 @@ const char *build_copy(struct build *build, const char *text, size_t len)
     return arena_copy(build->arena, text, len);
 }
 
-int list_add(struct build *build, struct build_list *list, const char *text)
+/* An array of its own, twice as long as what is there. */
+static int make_room(struct build *build, struct build_list *list)
 {
-    const char **items = text ? arena_alloc(build->arena, (list->n + 1) * sizeof *items) : NULL;
+    size_t room = list->n * 2 + 4;
+    const char **items = arena_alloc(build->arena, room * sizeof *items);
 
     if (!items)
         return -ENOMEM;
     if (list->n > 0)
         memcpy(items, list->items, list->n * sizeof *items);
-    items[list->n] = text;
-    *list = (struct build_list){items, list->n + 1};
+    *list = (struct build_list){.items = items, .n = list->n, .room = room};
+    return 0;
+}
+
+int list_add(struct build *build, struct build_list *list, const char *text)
+{
+    if (!text || (list->n == list->room || list->room == 0 ? make_room(build, list) : 0) < 0)
+        return -ENOMEM;
+    ((const char **)list->items)[list->n++] = text;
+    return 0;
+}
+
+int list_put(struct build *build, struct build_list *list, size_t at, const char *text)
+{
+    if (list->room == 0 && make_room(build, list) < 0)
+        return -ENOMEM;
+    ((const char **)list->items)[at] = text;
     return 0;
 }
 
@@ -35,7 +52,7 @@ int list_take(struct build *build, struct build_list *list, const char *const *i
         if (!(copies[i] = build_keep(build, items[i])))
             return -ENOMEM;
     copies[n] = NULL;
-    *list = (struct build_list){copies, n};
+    *list = (struct build_list){.items = copies, .n = n};
     return 0;
 }
 
@@ -66,15 +83,7 @@ int list_set(struct build *build, struct build_list *list, const char *name, con
     memcpy(text, name, name_len);
     text[name_len] = '=';
     memcpy(text + name_len + 1, value, len + 1);
-    if (at == list->n)
-        return list_add(build, list, text);
-    const char **items = arena_alloc(build->arena, list->n * sizeof *items);
-    if (!items)
-        return -ENOMEM;
-    memcpy(items, list->items, list->n * sizeof *items);
-    items[at] = text;
-    list->items = items;
-    return 0;
+    return at == list->n ? list_add(build, list, text) : list_put(build, list, at, text);
 }
 
 int step_refuse(struct brig_err *err, const struct dockerfile_step *step, const char *format, ...)
@@ -86,6 +95,20 @@ int step_refuse(struct brig_err *err, const struct dockerfile_step *step, const 
     vsnprintf(text, sizeof text, format, args); /* a message: what does not fit is cut */
     va_end(args);
     return err_usage(err, "line %u: %s: %s", step->line, dockerfile_op_name(step->op), text);
+}
+
+static int count_names(struct build *build, const struct dockerfile_step *step, size_t n, struct brig_err *err)
+{
+    build->names += n;
+    if (build->names <= BUILD_NAMES_MAX)
+        return 0;
+    return step_refuse(err, step, "the build sets and uses more than %u variables, labels, ports and volumes",
+                       BUILD_NAMES_MAX);
+}
+
+int step_count(struct build *build, const struct dockerfile_step *step, struct brig_err *err)
+{
+    return count_names(build, step, step->n_pairs + step->n_words, err);
 }
 
 const char *step_flag(const struct dockerfile_step *step, const char *name)
@@ -121,9 +144,18 @@ const char *platform_arg(const char *name, size_t len)
     return NULL;
 }
 
+/* Each is searched for in lists: past the bound nothing is, and expand() refuses the word. */
+static bool may_look(struct build *build)
+{
+    return ++build->names <= BUILD_NAMES_MAX;
+}
+
 static const char *look_global(void *ctx, const char *name, size_t len)
 {
-    const struct build *build = ctx;
+    struct build *build = ctx;
+
+    if (!may_look(build))
+        return NULL;
     const char *value = list_get(&build->globals, name, len);
 
     return value ? value : platform_arg(name, len);
@@ -132,6 +164,9 @@ static const char *look_global(void *ctx, const char *name, size_t len)
 static const char *look_stage(void *ctx, const char *name, size_t len)
 {
     const struct build_stage *stage = ctx;
+
+    if (!may_look(stage->build))
+        return NULL;
     const char *value = list_get(&stage->image.env, name, len); /* ENV counts more than ARG */
 
     return value ? value : list_get(&stage->image.args, name, len);
@@ -146,6 +181,13 @@ static int expand(struct build *build, const struct dockerfile_step *step, const
 
     if (r < 0)
         return why.code ? step_refuse(err, step, "%s", why.message) : err_nomem(err);
+    r = count_names(build, step, 0, err);
+    if (r < 0)
+        return r;
+    build->expanded += out.len;
+    if (build->expanded > BUILD_EXPANDED_MAX)
+        return step_refuse(err, step, "the words of the build have more than %u MiB with their variables replaced",
+                           BUILD_EXPANDED_MAX >> 20);
     *ret = build_copy(build, out.len ? out.data : "", out.len);
     return *ret ? 0 : err_nomem(err);
 }

@@ -164,8 +164,8 @@ static void shrink(struct build *build)
     build->path = build->network = build->text = NULL;
     build->settings = NULL;
     build->args = build->label_keys = build->label_values = build->args_used = build->globals =
-        (struct build_list){NULL, 0};
-    build->secret_ids = build->secrets = build->secret_copies = (struct build_list){NULL, 0};
+        (struct build_list){.items = NULL};
+    build->secret_ids = build->secrets = build->secret_copies = (struct build_list){.items = NULL};
     build->stages = NULL;
     build->froms = NULL;
     build->n_stages = build->n_written = build->n_froms = build->n_members = build->members_cap = 0;
@@ -266,7 +266,7 @@ static int take_pairs(struct build *build, const char *what, const struct json_v
 
 static int take_args(struct build *build, const struct json_value *args, struct brig_err *err)
 {
-    struct build_list keys = {NULL, 0}, values = {NULL, 0};
+    struct build_list keys = {.items = NULL}, values = {.items = NULL};
     int r = take_pairs(build, "build_args", args, 65536, &keys, &values, err);
 
     for (size_t i = 0; r == 0 && i < keys.n; i++)

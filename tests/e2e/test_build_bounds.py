@@ -59,17 +59,62 @@ class Memory(BuildTest):
     def test_a_build_that_is_over_keeps_its_answer_only(self):
         """24 builds that had 20 MiB each: what is kept of them is less than a quarter of that."""
         self.base()
-        text = (f"FROM base\nENV A={'x' * 500000}\n" + "".join(f"ENV B{n}=$A\n" for n in range(20)) + "EXPOSE 0\n")
+        text = (f"FROM base\nENV A={'x' * 100000}\n" + "USER $A\n" * 200 + "EXPOSE 0\n")
         self.run_build(text, "bad")  # what the first one needs stays
         before = self.rss()
         for _ in range(24):
             build, _ = self.run_build(text, "bad")
-            self.assertEqual((build["state"], build["error"]["line"]), ("failed", 23))
+            self.assertEqual((build["state"], build["error"]["line"]), ("failed", 203))
         wait_until("the memory is given back", lambda: self.rss() - before < 24 * 20 * MIB // 4)
         build, log = self.run_build("FROM base\nRUN echo out; exit 3\n", "bad", target="0")
         kept = self.d.ask("GET", f"/v1/templates/builds/{build['id']}").json
         self.assertEqual((kept["name"], kept["target"], kept["error"]["output"]), ("bad", "0", "out\n"))
         self.assertEqual((kept, self.log(build["id"])), (build, log))
+
+
+class Settings(BuildTest):
+    """Each of these took half a second of the one thread and 267 MB, and ended with "out of memory"."""
+
+    CONFIG = "[templates]\nregistries = false\n"
+    MANY = "the build sets and uses more than 16384 variables, labels, ports and volumes"
+
+    def test_how_many(self):
+        self.base()
+        for word, item in (("ENV", "v{}=1"), ("LABEL", "v{}=1"), ("ARG", "v{}=1"), ("EXPOSE", "{}"), ("VOLUME", "/{}")):
+            items = " ".join(item.format(n) for n in range(1, 1027))
+            build = self.refused_build(f"FROM base\n{word} {items}\n", f"line 2: {word}: 102")
+            self.assertIn(" of them, and at most 1024 are allowed", build["error"]["message"])
+            self.assertEqual(build["error"]["line"], 2)
+        many = "ARG " + " ".join(f"v{n}=1" for n in range(1025)) + "\n"
+        self.refused_build(many + "ARG a\nFROM base\n", "line 2: ARG: 1025 of them, and at most 1024 are allowed")
+        self.refused_build("FROM base\n" + ("LABEL " + "a=1 " * 4000 + "\n") * 5, f"line 6: LABEL: {self.MANY}")
+        self.refused_build("FROM base\nENV a=" + "$q" * 17000 + "\n", f"line 2: ENV: {self.MANY}")
+
+    def test_how_large(self):
+        self.base()
+        for word in ("ENV", "LABEL"):
+            build = self.refused_build(f"FROM base\n{word} a={'x' * (256 << 10)}\n",
+                                       f"line 2: {word}: what the image says about itself takes ")
+            self.assertTrue(build["error"]["message"].endswith("bytes, and at most 262144 are allowed"), build)
+        self.refused_build(f"FROM base\nENV a={'x' * 100000}\nENV {'b=$a ' * 400}\n",
+                           "line 3: ENV: the words of the build have more than 32 MiB with their variables replaced")
+
+    def test_copies_with_many_words(self):
+        self.base()
+        build, _ = self.run_build("FROM base\n" + f"COPY {'f ' * 4000} /d/\n" * 5, context=tree(f=b""))
+        self.assertEqual(build["state"], "done", build.get("error"))
+
+    def test_what_stages_have_in_common_stays_apart(self):
+        self.base()
+        text = ("FROM base AS a\nENV x=1 y=2\nLABEL x=1 y=2\nEXPOSE 1\n"
+                "FROM a AS b\nENV x=b z=b\nLABEL x=b z=b\nEXPOSE 2\nRUN echo > /b\n"
+                "FROM a AS c\nCOPY --from=b /b /c\nENV x=c w=c\nLABEL x=c w=c\nEXPOSE 3\n")
+        for target, env, labels, ports in (
+                ("b", ["x=b", "y=2", "z=b"], {"base": "1", "x": "b", "y": "2", "z": "b"}, ["1/tcp", "2/tcp"]),
+                ("c", ["x=c", "y=2", "w=c"], {"base": "1", "x": "c", "y": "2", "w": "c"}, ["1/tcp", "3/tcp"])):
+            made, _ = self.built(text, target=target)
+            self.assertEqual(made["image"]["env"][2:], env)
+            self.assertEqual((made["image"]["labels"], made["image"]["exposed_ports"]), (labels, ports))
 
 
 class Disk(BuildTest):
