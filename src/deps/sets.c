@@ -19,6 +19,7 @@
 #include "deps/sets_script.h"
 
 #define WAITING_MAX 10000u
+#define WAITING_PER_ORG 5000u
 #define CONF_MAX (64u << 10)
 
 /* ---- entries ---------------------------------------------------------------------------------------------------- */
@@ -458,10 +459,12 @@ int sets_get(struct sets *sets, const struct caller *caller, const struct set_wa
              void (*done)(void *ctx, const struct set *set, const struct brig_err *err), void *ctx,
              struct set_build **ret, struct brig_err *err)
 {
-    size_t n = 0;
+    size_t n = 0, own = 0;
 
-    for (const struct set_build *w = sets->waiting; w; w = w->next)
-        n++;
+    for (const struct set_build *w = sets->waiting; w; w = w->next, n++)
+        own += str_eq(w->caller.org_id, caller->org_id);
+    if (own >= WAITING_PER_ORG)
+        return err_set(err, BRIG_E_LIMIT, 0, "%zu runs of the organisation wait for dependency sets already", own);
     if (n >= WAITING_MAX)
         return err_set(err, BRIG_E_LIMIT, 0, "%zu runs wait for dependency sets already", n);
     struct set_build *waiter = mem_zalloc(sizeof *waiter);

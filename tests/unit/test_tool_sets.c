@@ -579,6 +579,32 @@ static void test_each_organisation_asks(void **state)
     rig_done(rig);
 }
 
+/* One organisation does not take all places of those that wait. */
+static void test_each_organisation_waits(void **state)
+{
+    const char *const pip[] = {"one"};
+    const struct set_want what = {.org_id = ORG, .pip = pip, .n_pip = 1, .python = "/usr/bin/python3"};
+    struct caller caller = {.role = STORE_ROLE_USER, .org_id = ORG};
+    struct rig *rig = rig_create();
+    struct set_build *build = NULL;
+    struct sets *sets = NULL;
+    struct brig_err err = {0};
+    struct told one = {0}, two = {0};
+
+    (void)state;
+    const struct sets_options options = {
+        .loop = rig->loop, .manager = rig->manager, .config = &rig->config, .cache_dir_fd = top_fd, .cache_path = top};
+    assert_int_equal(sets_create(&options, &sets, &err), 0);
+    rig->fake.hold_up = true;
+    for (unsigned i = 0; i < 5000; i++)
+        want(sets, ORG, "/usr/bin/python3", &one);
+    assert_int_equal(sets_get(sets, &caller, &what, false, on_told, &one, &build, &err), -EAGAIN);
+    assert_string_equal(err.message, "5000 runs of the organisation wait for dependency sets already");
+    want(sets, ORG2, "/usr/bin/python3", &two);
+    sets_destroy(sets);
+    rig_done(rig);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -597,6 +623,7 @@ int main(void)
         TEST(test_retiring),
         TEST(test_remains),
         TEST(test_each_organisation_asks),
+        TEST(test_each_organisation_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
