@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * err.c: error messages. They quote values that came from outside, and they reach terminals and logs. So every control
- * character and every byte that is not UTF-8 is written as \xNN, and a message that is too long is cut between
- * characters. errno stays as it was.
+ * character, every one that changes how a line looks (the direction of text, for one) and every byte that is not UTF-8
+ * is written as \xNN, and a message that is too long is cut between characters. errno stays as it was.
  */
 #include "base/err.h"
 
@@ -54,7 +54,7 @@ static size_t put_escaped(struct brig_err *err, size_t at, const char *text)
     while (left > 0) {
         uint32_t point = 0;
         size_t n = utf8_sequence(text, left, &point);
-        if (n > 0 && !utf8_is_control(point)) {
+        if (n > 0 && !utf8_is_deceptive(point)) {
             if (at + n > room)
                 break;
             memcpy(err->message + at, text, n);
@@ -67,7 +67,7 @@ static size_t put_escaped(struct brig_err *err, size_t at, const char *text)
             err->message[at++] = 'x';
             err->message[at++] = hex[byte >> 4];
             err->message[at++] = hex[byte & 15];
-            /* A control character of two bytes: the second is not UTF-8 by itself and is escaped in its turn. */
+            /* A character of several bytes: the others are not UTF-8 by themselves and are escaped in their turn. */
             n = 1;
         }
         text += n;

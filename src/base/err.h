@@ -5,7 +5,7 @@
  *   return err_set(err, BRIG_E_HOST, errno, "mount %s", path);      -> -errno, "mount /x: Permission denied"
  *   return err_set(err, BRIG_E_USAGE, 0, "--pids %s: ...", value);  -> -EINVAL
  *
- * err may be NULL. A message that is too long is truncated. Control bytes in it are escaped.
+ * err may be NULL. A message that is too long is truncated. What could deceive in it is escaped.
  */
 #ifndef BRIG_BASE_ERR_H
 #define BRIG_BASE_ERR_H

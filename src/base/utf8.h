@@ -78,4 +78,16 @@ static inline bool utf8_is_control(uint32_t point)
     return point < 0x20 || (point >= 0x7f && point <= 0x9f);
 }
 
+/*
+ * Can it make a line look like another one? Controls, separators of lines, marks and overrides of the direction, and
+ * characters that are not seen at all. The joiners U+200C and U+200D stay: words and pictures are written with them.
+ */
+static inline bool utf8_is_deceptive(uint32_t point)
+{
+    return utf8_is_control(point) || point == 0xad || point == 0x61c || point == 0x180e || point == 0x200b ||
+           point == 0x200e || point == 0x200f || (point >= 0x2028 && point <= 0x202e) ||
+           (point >= 0x2060 && point <= 0x206f) || point == 0xfeff || (point >= 0xfff9 && point <= 0xfffb) ||
+           (point >= 0xe0000 && point <= 0xe007f);
+}
+
 #endif

@@ -72,8 +72,7 @@ static void put_safe(FILE *out, const char *text)
     while (len > 0) {
         uint32_t point;
         size_t n = utf8_sequence(text, len, &point);
-        if (n == 0 || utf8_is_control(point) || point == 0x2028 || point == 0x2029 ||
-            (point >= 0x202a && point <= 0x202e) || (point >= 0x2066 && point <= 0x2069))
+        if (n == 0 || utf8_is_deceptive(point))
             fputc('?', out);
         else
             fwrite(text, 1, n, out);

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "base/utf8.h"
+
 static size_t put_hex(enum escape_mode mode, unsigned char byte, char *out)
 {
     static const char digits[] = "0123456789abcdef";
@@ -64,11 +66,20 @@ static bool is_continuation(const struct escape *escape, unsigned char byte)
     return byte >= low && byte <= high;
 }
 
+static bool is_deceptive(const struct escape *escape)
+{
+    uint32_t point = 0;
+
+    return utf8_sequence((const char *)escape->held, escape->n_held, &point) > 0 && utf8_is_deceptive(point);
+}
+
 static size_t put_character(struct escape *escape, char *out)
 {
     size_t n = escape->n_held;
     if (escape->held[0] == 0xc2 && escape->held[1] < 0xa0) /* U+0080..U+009F: C1 */
         n = put_hex(escape->mode, escape->held[1], out);
+    else if (escape->mode == ESCAPE_LINE && is_deceptive(escape))
+        return put_held(escape, out);
     else
         memcpy(out, escape->held, n);
     escape->n_held = escape->n_want = 0;

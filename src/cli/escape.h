@@ -7,6 +7,7 @@
  *   DEL                              ^?
  *   C1, as UTF-8 or as a raw byte    \xNN
  *   what is not UTF-8                \xNN
+ *   what utf8_is_deceptive()         \xNN    (in a line of ours only)
  *
  * State goes across calls: a UTF-8 character, or a \r\n, may be cut anywhere.
  */

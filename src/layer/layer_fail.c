@@ -13,7 +13,7 @@
 
 #define SHOWN_MAX 140u /* a message has 256 bytes, and the rule must fit behind the name */
 
-/* Control characters and what is not UTF-8 as \xNN, as err_set() would write them. */
+/* What could deceive and what is not UTF-8 as \xNN, as err_set() would write them. */
 static void show_name(char out[SHOWN_MAX + 4], const char *name)
 {
     static const char hex[] = "0123456789abcdef";
@@ -22,7 +22,7 @@ static void show_name(char out[SHOWN_MAX + 4], const char *name)
     while (left > 0) {
         uint32_t point = 0;
         size_t n = utf8_sequence(name, left, &point);
-        bool plain = n > 0 && !utf8_is_control(point);
+        bool plain = n > 0 && !utf8_is_deceptive(point);
         size_t needed = plain ? n : 4;
 
         if (used + needed > SHOWN_MAX) {

@@ -162,8 +162,10 @@ class WithDaemon(Tools):
 
     def test_agents_and_variables(self):
         ident = self.said("agent", "add", "--state", self.write("state.json", '{"memory": {"blocks": []}}'),
-                          "bob \x1b[31m")[0]
-        self.assertNotIn(b"\x1b", self.brig("agent", "ls").stdout)
+                          "bob \x1b[31m \u202etoor")[0]
+        shown = self.brig("agent", "ls").stdout
+        self.assertNotIn(b"\x1b", shown)
+        self.assertIn(b"\\xe2\\x80\\xaetoor", shown)  # a name that would run backwards
         self.assertIn(ident, self.said("agent", "ls", "-q"))
         tool = self.said("tool", "add", "-q", self.ways)[0]
         self.brig("agent", "attach", ident, tool)

@@ -68,6 +68,25 @@ static void err_escapes_control_bytes(void **state)
     assert_string_equal(err.message, "C1: \\xc2\\x9b, broken: \\xff\\xc3, good: \xc3\xa9 \xf0\x9f\x9a\xa2");
 }
 
+/* A name that runs backwards, or has something that nobody sees; letters of other scripts stay. */
+static void err_escapes_what_deceives(void **state)
+{
+    static const char *const hidden[] = {"\u00ad", "\u061c", "\u200b", "\u200e", "\u200f", "\u2028", "\u202a",
+                                         "\u202e", "\u2060", "\u2066", "\u2069", "\ufeff", "\ufff9", "\U000e0041"};
+    struct brig_err err;
+    (void)state;
+
+    err_usage(&err, "user %s: unknown", "\u202etoor");
+    assert_string_equal(err.message, "user \\xe2\\x80\\xaetoor: unknown");
+    for (size_t i = 0; i < ARRAY_SIZE(hidden); i++) {
+        err_usage(&err, "a%sb", hidden[i]);
+        assert_null(strstr(err.message, hidden[i]));
+        assert_int_equal(strlen(err.message), 2 + 4 * strlen(hidden[i]));
+    }
+    err_usage(&err, "\u05e9\u05dc \u0633\u0644 \u0915\u094d\u200d\u0937");
+    assert_string_equal(err.message, "\u05e9\u05dc \u0633\u0644 \u0915\u094d\u200d\u0937");
+}
+
 static void err_truncates_between_characters(void **state)
 {
     struct brig_err err;
@@ -103,6 +122,7 @@ int main(void)
         cmocka_unit_test(err_without_errno_follows_the_code),
         cmocka_unit_test(err_may_be_null),
         cmocka_unit_test(err_escapes_control_bytes),
+        cmocka_unit_test(err_escapes_what_deceives),
         cmocka_unit_test(err_truncates_between_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
