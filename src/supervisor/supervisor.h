@@ -44,9 +44,9 @@
 enum sup_type {
     /*
      * supervisor: a descriptor with a name. "spawner", "tcp" and "unix"; "gate", the control socket of brig-egress, at
-     * any time; "packages" and "secret-keys", texts in sealed memfds (gate/policy.h, crypto/keyring.h); before a
-     * SUP_CONFIG, and for it, "log", "tls-cert", "tls-key", and "problem", which says why one of them is missing
-     * (hand.c); before SUP_REOPEN "log".
+     * any time; "packages", "apt" and "secret-keys", texts in sealed memfds (gate/policy.h, gate/apt_sources.h,
+     * crypto/keyring.h); before a SUP_CONFIG, and for it, "log", "tls-cert", "tls-key", and "problem", which says why
+     * one of them is missing (hand.c); before SUP_REOPEN "log".
      */
     SUP_FD = 1,
     SUP_GO,     /* supervisor: that was the last descriptor */

@@ -94,9 +94,9 @@ struct reader {
 int outlet_open(struct outlet *outlet, int fd, uint32_t size) MUST_CHECK; /* takes fd over unless it fails */
 /* Makes an outlet that has no bytes and is over. */
 void outlet_none(struct outlet *outlet);
-/* Its writers are gone: takes what is left. */
 /* From now on the bytes come from fd; those that the old descriptor has already come first. */
 int outlet_switch(struct outlet *outlet, int fd) MUST_CHECK;
+/* Its writers are gone: takes what is left. */
 void outlet_last(struct outlet *outlet);
 void outlet_take(struct outlet *outlet);            /* Takes what there is now, as far as there is room. */
 void outlet_done(struct outlet *outlet);            /* Frees the ring. No reader may be left. */
