@@ -287,6 +287,28 @@ class Snapshots(DiskTest):
         answer = self.d.ask("POST", f"/v1/sandboxes/{again['id']}/run", {"argv": ["true"]}, tcp=True, key=user)
         self.refused(answer, 403, "forbidden", "holds the value of a secret")
 
+    def test_user_keys_of_the_organisation(self):
+        """They do with plain ones of an administrator what they may do with his plain sandboxes."""
+        user = self.d.key(role="user")
+        volume, box = self.volume("admins")["id"], self.box()
+        kept = self.snapshot(box)["id"]
+        mine = self.made("/v1/sandboxes", {"volumes": [{"name": "admins", "target": "/v"}]}, key=user)["id"]
+        self.end(mine)
+        for path in (f"volumes/{volume}", f"snapshots/{kept}", f"sandboxes/{box}"):
+            self.assertEqual(self.d.ask("DELETE", f"/v1/{path}", tcp=True, key=user).status, 204, path)
+
+    def test_another_organisation_gets_none_by_its_id(self):
+        volume, kept = self.volume("private")["id"], self.snapshot(self.box(), name="kept-private")["id"]
+        other = self.d.ask("POST", "/v1/orgs", {"name": "strangers"}).json["id"]
+        for key in (self.d.key(org=other, role=role) for role in ("admin", "user")):
+            for method, path, body in (
+                    ("POST", "sandboxes", {"volumes": [{"name": volume, "target": "/v", "read_only": True}]}),
+                    ("GET", f"volumes/{volume}", None), ("DELETE", f"volumes/{volume}", None),
+                    ("GET", f"snapshots/{kept}", None), ("POST", f"snapshots/{kept}/restore", {}),
+                    ("DELETE", f"snapshots/{kept}", None)):
+                answer = self.d.ask(method, f"/v1/{path}", body, tcp=True, key=key)
+                self.refused(answer, 404, "not_found", "not found")
+
     def test_a_restore_gives_no_more_than_the_maker_had(self):
         """An administrator restores what a user kept: the new sandbox is a user's, so a user may change its network."""
         user = self.d.key(role="user")
