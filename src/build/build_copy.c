@@ -12,7 +12,7 @@
 #include "build/build_priv.h"
 
 #define WORDS_MAX (DOCKERFILE_MAX_WORDS + 64u)
-#define LOOKS_MAX (UINT64_C(50) << 20) /* comparisons of a source with a member, for one key */
+#define LOOKS_MAX (UINT64_C(1) << 30) /* bytes of sources that are compared with members, for one key: seconds */
 
 struct copying {
     struct build_list sources, excludes;
@@ -178,6 +178,16 @@ struct keying {
     _Atomic bool stop; /* nobody waits for it any more */
 };
 
+/* Would it take too long to compare each source with each member? A thread does that, and others need it too. */
+static bool takes_long(const struct build *build, const struct copying *copying)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < copying->sources.n; i++)
+        bytes += strlen(copying->sources.items[i]) + 1;
+    return build->n_members * bytes > LOOKS_MAX;
+}
+
 /*
  * The members that count, in the order of their names: the order in the archive makes no difference. If a link leads
  * somewhere else, all of them do; so it is where it would take too long to tell.
@@ -188,7 +198,7 @@ static int key_members(struct keying *keying)
     const struct copying *copying = keying->stage->copying;
     AUTO_FREE const struct context_member **found = mem_zalloc((build->n_members + 1) * sizeof *found);
     size_t n = 0;
-    bool all = (uint64_t)build->n_members * copying->sources.n > LOOKS_MAX;
+    bool all = takes_long(build, copying);
 
     if (!found)
         return -ENOMEM;

@@ -186,6 +186,17 @@ class Turns(BuildTest):
         _, log = self.built(text, context=tree(**{**files, "f1": b"other"}))
         self.assertEqual(self.cached(log), [])
 
+    def test_long_sources_are_not_compared_with_every_file(self):
+        """28 patterns of 3,900 characters and 10,000 files: the key has all files, so a change of any is noticed."""
+        self.base()
+        files = {"d/f": b"", **{f"f{n}": b"" for n in range(10000)}}
+        text = "FROM base\nCOPY " + " ".join(f"d/[{'f' * (3900 + n)}]" for n in range(28)) + " /some/\n"
+        self.built(text, context=tree(**files))
+        _, log = self.built(text, context=tree(**files))
+        self.assertEqual(len(self.cached(log)), 1)
+        _, log = self.built(text, context=tree(**{**files, "f9999": b"not copied"}))
+        self.assertEqual(len(self.cached(log)), 0)
+
     def test_a_build_is_cancelled_while_its_key_is_made(self):
         self.base()
         files = {f"f{n}": b"" for n in range(3000)}
