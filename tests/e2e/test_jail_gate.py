@@ -232,7 +232,7 @@ tell(tcp("1.1.1.1", 443), tcp("2606:4700::1111", 443), tcp("198.18.0.1", 80), ud
 80), tcp("::1", 80), udp("127.0.0.1", 53), r,
      time.monotonic() - began, open("/etc/resolv.conf").read())""", "off=1")
         self.assertEqual(got[:8], ["ENETUNREACH"] * 4 + ["ECONNREFUSED"] * 3 + ["no"])
-        self.assertLess(got[8], 0.05)
+        self.assertLess(got[8], 1, got[8])  # clock: no resolver is waited for, which has two seconds
         self.assertEqual(got[9], "nameserver 198.18.0.1\noptions timeout:2 attempts:1\n")
         self.assertFalse([line for line in said if line.startswith("open")], said)
 
