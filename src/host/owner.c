@@ -224,8 +224,13 @@ int owner_follow(struct owner *owner, struct brig_err *err)
 
 void owner_cgroup_name(struct owner *owner, const char *id, char out[CG_NAME])
 {
+    char alone[ID_SANDBOX_SIZE];
+
     for (int i = 0; !owner->tried && owner->dir_fd >= 0 && owner->len > 0 && i < CLAIM_TRIES && claim(owner) < 0; i++)
         ;
+    /* Without a file the token is still what our own reaper finds them by. */
+    if (!owner->tried && !owner->token[0] && id_sandbox(alone) == 0)
+        memcpy(owner->token, alone, OWNER_TOKEN);
     owner->tried = true;
     snprintf(out, CG_NAME, "brig-%s%s%s", id, owner->token[0] ? "." : "", owner->token);
 }

@@ -16,8 +16,8 @@
 #define OWNER_TOKEN 8
 
 struct owner {
-    int dir_fd, lock_fd;         /* The run directory, borrowed; -1 if there is none, and no token. */
-    char token[OWNER_TOKEN + 1]; /* "" without a file. */
+    int dir_fd, lock_fd;         /* The run directory, borrowed; -1 if there is none, and no file. */
+    char token[OWNER_TOKEN + 1]; /* "" before the first cgroup. */
     bool tried;
     size_t len;
     char places[2048]; /* The text that the file must have. */

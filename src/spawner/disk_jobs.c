@@ -186,7 +186,9 @@ static void account(struct disk_job *job, const struct disk_made *made)
                                 : job->stamp > spawner->disks.measured_at ? made->shared - job->shares
                                                                           : made->shared);
     else
-        disks_base_add(spawner, facts->used - (disk_is_writable(facts->name) ? facts->own : 0));
+        disks_base_add(spawner, !disk_is_writable(facts->name) ? facts->used
+                                : facts->used > facts->own     ? facts->used - facts->own
+                                                           : 0); /* the kernel counts the two at different moments */
 }
 
 /* A process that says nothing more, but may take long to end: the last mount of a store may end with it. */

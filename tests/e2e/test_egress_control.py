@@ -62,7 +62,7 @@ class Limits(EgressTest):
         rate = (counts["bytes_in"] - before) / passed
         self.assertLess(rate, 2_000_000 * 1.1)
         self.assertGreater(rate, 2_000_000 * 0.5)  # a busy machine may make it slower
-        self.assertLess(max(got) / min(got), 3, got)
+        self.assertLess(max(got) / min(got), 1.5, got)
         self.assertTrue(counts["limits_hit"] & 1 << 14)
 
     def test_a_budget_is_exact_and_its_end_is_told(self):
