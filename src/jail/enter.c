@@ -30,11 +30,15 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <grp.h>
+#include <time.h>
 
 #include "base/fd.h"
 #include "jail/plan.h"
 #include "jail/seccomp.h"
 #include "jail/sys.h"
+
+#define SEND_TRIES 500 /* one second */
+#define SEND_PAUSE_NS 2000000
 
 _Static_assert((int)JAIL_PROFILE_MAX == (int)BRIG_PROFILE_MAX, "seccomp profiles are the public ones");
 
@@ -167,8 +171,19 @@ static int enter_cgroup_ns(struct enter *e)
 static int ask_for_maps(struct enter *e)
 {
     struct setup_msg msg = {.type = SETUP_MAP_ME};
-    int r = SYS(fd_send(e->plan->setup_fd, &msg, sizeof msg, &e->store_fd, e->store_fd >= 0));
+    const struct timespec pause = {.tv_nsec = SEND_PAUSE_NS};
+    int r;
 
+    /*
+     * The kernel counts the descriptors that are on their way for all processes of a user, against our own limit of
+     * open files. Where that is small, and others of root have many under way, it says so until they have arrived.
+     */
+    for (int i = 0;; i++) {
+        r = SYS(fd_send(e->plan->setup_fd, &msg, sizeof msg, &e->store_fd, e->store_fd >= 0));
+        if (r != -ETOOMANYREFS || i == SEND_TRIES)
+            break;
+        nanosleep(&pause, NULL);
+    }
     if (r < 0) {
         errno = -r;
         TRY(e, "ask", -1);

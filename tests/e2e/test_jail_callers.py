@@ -5,6 +5,8 @@ import json
 import os
 import resource
 import signal
+import socket
+import threading
 import unittest
 
 from helpers import BRIG
@@ -128,7 +130,27 @@ class Inherited:
 
 
 class Root(Inherited, JailTest):
-    pass
+    def test_descriptors_of_others_on_their_way(self):
+        """The kernel counts them per user, against the limit of whoever sends next: that one waits a little."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+        def tight():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+        def take():
+            for _ in range(3):
+                for fd in socket.recv_fds(theirs, 1, 60)[1]:
+                    os.close(fd)
+
+        with ours, theirs:
+            for _ in range(3):
+                socket.send_fds(ours, [b"x"], [ours.fileno()] * 60)
+            late = threading.Timer(0.8, take)
+            late.start()
+            try:
+                self.ok(tight, "--", "/bin/true")
+            finally:
+                late.join()
 
 
 @needs_root
