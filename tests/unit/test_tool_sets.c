@@ -576,6 +576,9 @@ static void test_each_organisation_asks(void **state)
     assert_int_equal(second.n, 0);
     assert_int_equal(two.n, 0);
     sets_destroy(sets);
+    for (struct fake_box *box = rig->fake.boxes; box; box = box->next)
+        fake_die(box, BRIG_CAUSE_HOST_ERROR, "no");
+    RIG_UNTIL(rig, !rig->fake.boxes); /* what was forgotten goes with its sandbox */
     rig_done(rig);
 }
 
