@@ -144,6 +144,12 @@ class Disk(BuildTest):
         self.assertTrue(build["error"]["message"].endswith(f"asked {MIB}"), build)  # the file, not a sandbox
         wait_until("no file is left", lambda: self.places()[1] == [])
 
+        def room():
+            answer = self.d.ask("POST", "/v1/sandboxes", {})
+            return answer.status == 201 and self.d.ask("DELETE", f"/v1/sandboxes/{answer.json['id']}").status == 204
+
+        wait_until("the room of its sandbox is free again", room)
+
 
 class Context(BuildTest):
     CONFIG = '[templates]\nregistries = false\nmax_image = "4m"\n'

@@ -168,8 +168,10 @@ class Runs(LettaTest):
     def test_a_run_that_its_sandbox_ends(self):
         """It did not exit, so it has no exit code; and what a list shows of it is true when it is shown."""
         box = self.d.ask("POST", "/v1/sandboxes", {}).json["id"]
-        run = self.d.ask("POST", "/v1/run", {"command": "sleep 1000", "sandbox_id": box, "background": True}).json["id"]
-        wait_until("it runs", lambda: self.d.ask("GET", f"/v1/runs/{run}").json["status"] == "running")
+        run = self.d.ask("POST", "/v1/run", {"command": "touch /tmp/on; sleep 1000", "sandbox_id": box,
+                                             "background": True}).json["id"]
+        wait_until("its program runs", lambda: self.d.sh(box, "test -e /tmp/on")["outcome"]["exit_code"] == 0)
+        self.assertEqual(self.d.ask("GET", f"/v1/runs/{run}").json["status"], "running")
 
         def shown():
             return [r.get("status", "running") for r in self.d.ask("GET", "/v1/runs").json["runs"] if r["id"] == run]
