@@ -9,7 +9,7 @@
 /* Volumes or snapshots, as objects that the API shows. */
 struct disk_kind {
     const char *word;   /* one of them, in a message */
-    const char *member; /* of a list */
+    const char *member; /* The name of the list in an answer that has many. */
     const struct object *(*find)(const struct api *api, const char *org_id, const char *name);
     const struct object *(*first)(const struct api *api, const char *org_id);
     void (*put)(const struct request *rq, struct json *json, const struct object *object);

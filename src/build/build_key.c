@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * build_key.c: the key of a step in the cache: a hash of everything that its result depends on. Each part is written
- * with its name and length, so that no two different steps write the same bytes. The values of secrets are never part
- * of it. They decide what a step gives all the same, so administrators take no step that a user key's build has left.
+ * with its name and length, so that no two different steps write the same bytes. The key never holds the value of a
+ * secret. Such a value decides what a step gives all the same, so administrators take no step that a user key's build
+ * has left.
  */
 #include <stdio.h>
 #include <string.h>

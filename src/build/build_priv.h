@@ -131,7 +131,7 @@ struct build {
     bool no_cache, replace, shared;
     int64_t created_ns, ended_ns;
 
-    struct build_settings *settings; /* of template.toml; or NULL */
+    struct build_settings *settings; /* What template.toml says; NULL without one. */
     const char *text;                /* the Dockerfile */
     size_t text_len;
     struct dockerfile *file;

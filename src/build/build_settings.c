@@ -20,7 +20,7 @@ struct build_settings {
     struct build_list env_names, env_values;
     const char *json; /* {limits, profile, services}, as far as they are there */
     struct build_list services;
-    unsigned lines[SVC_UNITS_MAX]; /* of the services */
+    unsigned lines[SVC_UNITS_MAX]; /* The line where each service begins. */
 };
 
 static int refuse(struct brig_err *err, unsigned line, const char *message)

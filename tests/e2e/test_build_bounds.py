@@ -44,17 +44,8 @@ class Memory(BuildTest):
     CONFIG = "[templates]\nregistries = false\n"
 
     def rss(self):
-        with open(f"/proc/{self.pid()}/statm", encoding="ascii") as f:
+        with open(f"/proc/{self.d.children()['brigd']}/statm", encoding="ascii") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE")
-
-    def pid(self):
-        top = self.d.process.pid
-        with open(f"/proc/{top}/task/{top}/children", encoding="ascii") as f:
-            for pid in f.read().split():
-                with open(f"/proc/{pid}/comm", encoding="ascii") as comm:
-                    if comm.read().strip() == "brigd":
-                        return int(pid)
-        raise AssertionError("no brigd")
 
     def test_a_build_that_is_over_keeps_its_answer_only(self):
         """24 builds that had 20 MiB each: what is kept of them is less than a quarter of that."""

@@ -25,15 +25,6 @@ def setUpModule():
 
 
 class Killed(BuildTest):
-    def pid_of_brigd(self, d):
-        top = d.process.pid
-        with open(f"/proc/{top}/task/{top}/children", encoding="ascii") as f:
-            for pid in f.read().split():
-                with open(f"/proc/{pid}/comm", encoding="ascii") as comm:
-                    if comm.read().strip() == "brigd":
-                        return int(pid)
-        raise AssertionError("no brigd")
-
     def is_up(self, d):
         try:
             return d.ask("GET", "/readyz").status == 200
@@ -41,9 +32,9 @@ class Killed(BuildTest):
             return False
 
     def kill(self, d):
-        before = self.pid_of_brigd(d)
+        before = d.children()["brigd"]
         os.kill(before, signal.SIGKILL)
-        wait_until("another one serves", lambda: self.is_up(d) and self.pid_of_brigd(d) != before)
+        wait_until("another one serves", lambda: self.is_up(d) and d.children().get("brigd", before) != before)
 
     def has_begun(self, d, number, step):
         """Step `step` of the build has begun, or the build is over."""

@@ -46,9 +46,9 @@ int template_stream_data(void *ctx, const void *data, size_t len, struct brig_er
 int template_stream_end(struct template_stream *stream, int r, const struct brig_err *err, bool json);
 
 /*
- * The directory that a build sends (template_context.c), as a tar. It owns dir, an open directory. dockerfile: the path
- * of the Dockerfile, absolute or in it, which may have patterns of its own, or NULL. max_bytes: of all files; 0: any
- * number.
+ * The directory that a build sends (template_context.c), as a tar. It owns dir, an open directory. dockerfile is the
+ * path of the Dockerfile, absolute or below dir, or NULL; patterns may stand beside it. max_bytes bounds all files
+ * together; 0 means no bound.
  */
 struct template_context;
 int template_context_open(int dir, const char *dockerfile, uint64_t max_bytes, struct template_context **ret,

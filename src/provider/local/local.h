@@ -41,7 +41,7 @@ struct local_question {
         void (*disks)(void *ctx, const struct disk_info *disks, size_t n, const struct disk_space *space,
                       const struct brig_err *err);
     } done;
-    void (*progress)(void *ctx, uint64_t at, uint64_t of); /* of a disk; or NULL */
+    void (*progress)(void *ctx, uint64_t at, uint64_t of); /* Tells how far the copy of a disk is; or NULL. */
     bool remove;                                           /* The disk is gone when it is answered. */
     void *ctx;
 };
