@@ -6,7 +6,8 @@ import unittest
 
 from tree import ROOT
 
-TESTS = ("tests/unit/test_frame.c", "tests/unit/test_guest_msg.c", "tests/unit/test_guest_svc.c")
+TESTS = ("tests/unit/test_frame.c", "tests/unit/test_guest_carry.c", "tests/unit/test_guest_msg.c",
+         "tests/unit/test_guest_svc.c")
 
 
 def documented():

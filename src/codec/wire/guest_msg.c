@@ -16,7 +16,7 @@
 #define LAYER_MASK (BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1)
 #define START_FLAGS                                                                                       \
     (GUEST_START_TTY | GUEST_START_STDIN | GUEST_START_SERVICE | GUEST_START_LEAVES | GUEST_START_ADOPT | \
-     GUEST_START_ROOT | GUEST_START_VOLUMES)
+     GUEST_START_ROOT | GUEST_START_PLACES | GUEST_START_VOLUMES)
 #define SIGNAL_MAX 64u
 #define ERRNO_MAX 4095u
 
@@ -144,9 +144,13 @@ static bool start_kind_ok(const struct guest_start *msg)
 {
     if ((msg->flags & GUEST_START_ROOT) && (msg->flags & GUEST_START_ADOPT))
         return false;
+    if (msg->flags & GUEST_START_PLACES && (msg->n_argv == 0 || msg->n_argv > GUEST_PLACES_MAX))
+        return false;
     if (msg->flags & GUEST_START_SERVICE)
-        return (msg->flags & (GUEST_START_TTY | GUEST_START_STDIN)) == 0 && msg->n_argv == 0 && msg->n_env == 0;
-    return (msg->flags & (GUEST_START_LEAVES | GUEST_START_ADOPT | GUEST_START_VOLUMES)) == 0 && msg->n_argv > 0;
+        return (msg->flags & (GUEST_START_TTY | GUEST_START_STDIN)) == 0 && msg->n_env == 0 &&
+               (msg->n_argv == 0 || msg->flags & GUEST_START_PLACES);
+    return (msg->flags & (GUEST_START_LEAVES | GUEST_START_ADOPT | GUEST_START_PLACES | GUEST_START_VOLUMES)) == 0 &&
+           msg->n_argv > 0;
 }
 
 static bool start_fields_ok(const struct guest_start *msg)
@@ -178,6 +182,17 @@ bool guest_strings_ok(const void *strings, size_t len, uint32_t n_argv, uint32_t
     return at == end;
 }
 
+/* The strings were seen to be n_argv terminated ones. */
+static bool places_ok(const struct guest_start *msg)
+{
+    const char *at = msg->strings;
+
+    for (uint32_t i = 0; i < msg->n_argv; i++, at += strlen(at) + 1)
+        if (at[0] != '/' || strlen(at) >= GUEST_WORKDIR_MAX)
+            return false;
+    return true;
+}
+
 int guest_start_parse(const uint8_t *in, size_t len, struct guest_start *ret)
 {
     struct svc_reader at = {in, in + len, false};
@@ -197,7 +212,8 @@ int guest_start_parse(const uint8_t *in, size_t len, struct guest_start *ret)
     msg.workdir = text;
     msg.strings = nul + 1;
     if ((size_t)(end - msg.strings) > GUEST_STRINGS_MAX ||
-        !guest_strings_ok(msg.strings, (size_t)(end - msg.strings), msg.n_argv, msg.n_env))
+        !guest_strings_ok(msg.strings, (size_t)(end - msg.strings), msg.n_argv, msg.n_env) ||
+        (msg.flags & GUEST_START_PLACES && !places_ok(&msg)))
         return -EPROTO;
     *ret = msg;
     return 0;

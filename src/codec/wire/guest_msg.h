@@ -70,6 +70,8 @@ struct guest_hello {
 #define GUEST_CAP_TTY (1u << 1)
 #define GUEST_CAP_FDS (1u << 2) /* Descriptors may travel beside frames (a local socket). */
 #define GUEST_CAP_SERVICE (1u << 3)
+#define GUEST_CAP_CARRIED (1u << 4) /* It was not started by our jail (guest_carry.h). */
+#define GUEST_CAP_RUNNING (1u << 5) /* A carried one that has had its START. */
 
 #define GUEST_HELLO_SIZE 8u
 int guest_hello_put(uint8_t *out, size_t size, const struct guest_hello *msg) MUST_CHECK;
@@ -88,8 +90,8 @@ int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version) M
 #define GUEST_START_STDIN (1u << 1)
 /*
  * There is no program: init serves processes on a stream (guest_svc.h), the one descriptor beside START. n_argv and
- * n_env are 0, and all other flags except LEAVES and ADOPT are off. STARTED has what a process with the program's ids
- * has read back.
+ * n_env are 0 (but see PLACES), and TTY and STDIN are off. STARTED has what a process with the program's ids has read
+ * back.
  */
 #define GUEST_START_SERVICE (1u << 2)
 /* With SERVICE: the spawner makes a cgroup for every process that asks for one (LEAF). */
@@ -104,6 +106,12 @@ int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version) M
  * Not with ADOPT.
  */
 #define GUEST_START_ROOT (1u << 5)
+/*
+ * With SERVICE, and only to a carried brig-init (guest_carry.h): argv has absolute paths that programs may write to,
+ * beside GUEST_PLACES.
+ */
+#define GUEST_START_PLACES (1u << 6)
+#define GUEST_PLACES_MAX 64u
 /*
  * With SERVICE: these places are volumes, which are bounded by sizes of their own and not by the store's. The bits are
  * in the order of GUEST_PLACES.

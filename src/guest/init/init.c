@@ -168,7 +168,7 @@ static void check_start(size_t len)
 {
     unsigned wanted = 2;
 
-    obey_protocol(guest_start_parse(message, len, &start) == 0);
+    obey_protocol(guest_start_parse(message, len, &start) == 0 && !(start.flags & GUEST_START_PLACES));
     if (start.flags & GUEST_START_SERVICE)
         wanted = 1;
     else if (start.flags & GUEST_START_TTY)
