@@ -227,6 +227,11 @@ TEMPLATES = [
     Number("templates_create", "templates: create, ten layers", "create", "create a sandbox from 10 layers",
            "`POST /v1/sandboxes` without a pool, in turns with the same from `host`; the promise is of what it takes "
            "more."),
+    Number("templates_run", "templates: RUN true", "build", "a step `RUN true` of a build",
+           "`brig template build` of 20 such steps, none of them cached, by their number. Against `docker build` "
+           "(BuildKit) of the same file."),
+    Number("templates_cached", "templates: cached build", "build", "a build of 20 steps, all cached",
+           "The same command once more."),
     Number("templates_fork", "templates: fork", "fork", "fork a sandbox with 1 GiB of files",
            "`POST /v1/sandboxes/ID/fork` over HTTP until the fork runs; nothing is dirty, and there is a pause of "
            "0.3 s before each."),

@@ -155,6 +155,49 @@ def create(bench):
     return rows
 
 
+def building(bench):
+    """STEPS steps of `RUN true`, each new, by brig and by Docker's BuildKit in turns; then the same again, cached."""
+    rounds, daemon, docker = 3 if bench.quick else 10, bench.serve(), None
+    where, archive = bench.temp / "context", bench.temp / "base.tar"
+    values = {"run": [], "cached": [], "docker run": [], "docker cached": []}
+    where.mkdir()
+    archive.write_bytes(imagekit.base_layer())
+
+    def brig():
+        words = ["template", "build", "--replace", "-t", "built", "--net", "none", str(where)]
+        subprocess.run([os.environ["BRIG"], *words], env=daemon.env, check=True, capture_output=True)
+
+    def engine():
+        subprocess.run(["docker", "-H", docker.host, "build", "--network", "none", "-t", "built", str(where)],
+                       env={"PATH": os.environ["PATH"], "HOME": str(bench.temp), "DOCKER_BUILDKIT": "1"}, check=True,
+                       capture_output=True)
+
+    try:
+        load(daemon, imagekit.Image(imagekit.base_layer(), config={"Env": ["PATH=/bin"]}).oci(), "base")
+        try:
+            docker = peers.Docker(bench.temp)
+            docker.docker("import", "--change", "ENV PATH=/bin", str(archive), "base")
+        except peers.Missing as e:
+            bench.skipped.append({"name": "templates, docker build", "reason": str(e)})
+        for turn in range(rounds):
+            steps = "".join(f"RUN true {turn}.{i}\n" for i in range(STEPS))
+            (where / "Dockerfile").write_text(f"FROM base\n{steps}", encoding="ascii")
+            values["run"].append(timed_us(brig) / STEPS)
+            values["cached"].append(timed_us(brig))
+            if docker:
+                values["docker run"].append(timed_us(engine) / STEPS)
+                values["docker cached"].append(timed_us(engine))
+    finally:
+        closing(daemon, docker)
+    run = row("templates: RUN true", "us", values["run"])
+    rows = [run, bound(row("templates: cached build", "us", values["cached"]), at_most=50000)]
+    if docker:
+        rows += [row("templates: RUN true, docker", "us", values["docker run"]),
+                 row("templates: cached build, docker", "us", values["docker cached"])]
+        bound(run, at_most=0.15, against=rows[2])
+    return rows
+
+
 # ---- Disks that can be forked ---------------------------------------------------------------------------------------
 
 # The same program inside and on the host: files of 4 KiB that are made, read, renamed and removed. It prints the number
@@ -351,8 +394,8 @@ def file_loop(bench):
     return [bound(pool, at_least=0.85, against=host), host]
 
 
-GROUPS = {"pull": pull, "create": create, "fork": forking, "writing": writing, "generations": generations,
-          "files": file_loop}
+GROUPS = {"pull": pull, "create": create, "build": building, "fork": forking, "writing": writing,
+          "generations": generations, "files": file_loop}
 
 
 def measure(build, runs=200, only=None, quick=False):

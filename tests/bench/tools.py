@@ -235,15 +235,16 @@ def possessions(daemon, tag):
 
 
 def settled(daemon, tag, want=None):
-    """What it has, once it does not change any more; with want: or as soon as it is no more than that."""
-    last = None
+    """What it has, once it has not changed for three seconds (the spawner refills its spare sandboxes in its own time);
+    with want: or as soon as it is no more than that."""
+    seen = []
     for _ in range(60):
-        now = possessions(daemon, tag)
-        if now == last or (want and all(now[k] <= want[k] for k in now)):
+        seen.append(possessions(daemon, tag))
+        now = seen[-1]
+        if seen[-7:] == [now] * 7 or (want and all(now[k] <= want[k] for k in now)):
             return now
-        last = now
         time.sleep(0.5)
-    return last
+    return seen[-1]
 
 
 def sustained(bench):
