@@ -43,6 +43,7 @@
 #define GOLDEN_MAKER GOLDEN "-%d" /* the name of an empty one while the process of this number makes it */
 #define FREEZE_PATIENCE_NS (5 * NS_PER_SEC)
 #define FREEZE_PAUSE_NS (NS_PER_MS / 10)
+#define WRITE_PAGES (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
 #define EXT4_IOC_CHECKPOINT _IOW('f', 43, uint32_t)
 /* The superblock of ext4 and some of its fields. */
 #define SUPER 1024
@@ -232,7 +233,25 @@ static void take_little(int fd)
     (void)!ioctl(fd, FS_IOC_FSSETXATTR, &attr);
 }
 
-/* Gives it its name. */
+static int give_name(const struct disk_store *store, const char *old, const char *name, struct brig_err *err)
+{
+    if (SYS(renameat2(store->fd, old, store->fd, name, RENAME_NOREPLACE)) == 0)
+        return 0;
+    return errno == EEXIST ? err_set(err, BRIG_E_CONFLICT, 0, "disk %s: it is there already", name)
+                           : failed(-errno, name, err);
+}
+
+/* All of it is shared, which is not counted extent by extent, unless nothing ever is. */
+static int new_facts(const struct disk_store *store, int fd, const char *name, struct disk_facts *ret,
+                     struct brig_err *err)
+{
+    int r = disk_read_facts(fd, name, ret, err);
+
+    if (r == 0 && store->kind == DISKS_COPIES)
+        ret->own = disk_own(fd, ret->bytes);
+    return r;
+}
+
 static int finish(const struct disk_store *store, int fd, const char *temporary, const char *name, uint64_t size,
                   uint64_t inodes, bool lasting, struct disk_facts *ret, struct brig_err *err)
 {
@@ -241,12 +260,10 @@ static int finish(const struct disk_store *store, int fd, const char *temporary,
     take_little(fd);
     if (r == 0 && lasting && SYS(fsync(fd)) < 0)
         r = -errno;
-    if (r == 0 && SYS(renameat2(store->fd, temporary, store->fd, name, RENAME_NOREPLACE)) < 0)
-        return errno == EEXIST ? err_set(err, BRIG_E_CONFLICT, 0, "disk %s: it is there already", name)
-                               : failed(-errno, name, err);
+    r = r < 0 ? failed(r, name, err) : give_name(store, temporary, name, err);
     if (r == 0 && lasting && SYS(fsync(store->fd)) < 0)
-        r = -errno;
-    return r < 0 ? failed(r, name, err) : disk_read_facts(fd, name, ret, err);
+        r = failed(-errno, name, err);
+    return r < 0 ? r : new_facts(store, fd, name, ret, err);
 }
 
 int disk_make(const struct host *host, const struct disk_store *store, const char *name, uint64_t size, uint64_t inodes,
@@ -282,13 +299,24 @@ int disk_copy(const struct disk_store *store, const char *name, const char *from
     AUTO_FD int fd = make_temporary(store, name, temporary, err);
     if (fd < 0)
         return fd;
-    ret->shared = disk_own(source, facts.bytes);
+    ret->shared = disk_is_writable(from) ? disk_own(source, facts.bytes) : 0;
     r = share_or_copy(store, source, fd, facts.bytes, teller);
     r = r < 0 ? failed(r, name, err)
               : finish(store, fd, temporary, name, facts.size, facts.inodes, lasting, &ret->facts, err);
     if (r < 0)
         (void)!unlinkat(store->fd, temporary, 0);
     return r;
+}
+
+int disk_take(const struct disk_store *store, const char *name, const char *from, struct disk_made *ret,
+              struct brig_err *err)
+{
+    AUTO_FD int fd = disk_open(store, from, true, err);
+
+    if (fd < 0)
+        return fd;
+    int r = give_name(store, from, name, err);
+    return r < 0 ? r : new_facts(store, fd, name, &ret->facts, err);
 }
 
 void disk_remove_half(const struct disk_store *store, const char *name, pid_t maker)
@@ -315,7 +343,8 @@ int disk_remove(const struct disk_store *store, const char *name, struct brig_er
         return fd;
     if (disk_wait_free(fd, false, &why) < 0 && why.code == BRIG_E_BUSY)
         return err_set(err, BRIG_E_BUSY, EBUSY, "disk %s: %s", name, why.message);
-    if (SYS(unlinkat(store->fd, name, 0)) < 0 || SYS(fsync(store->fd)) < 0)
+    /* the disk of a sandbox that a power failure brings back is removed at the next start */
+    if (SYS(unlinkat(store->fd, name, 0)) < 0 || (!disk_name_ok(name, DISK_PRE_BOX) && SYS(fsync(store->fd)) < 0))
         return failed(-errno, name, err);
     return 0;
 }
@@ -339,7 +368,11 @@ static int freeze(const struct cg *cg, struct brig_err *err)
     return 0;
 }
 
-/* Everything of the mounted file system is in its file, and the journal is empty. */
+/*
+ * Everything of the mounted file system is in its file, and the journal is empty. The file's pages are written, so that
+ * FICLONE does not do it in small pieces; but its log is not forced and the host's disk is not flushed. If the copy is
+ * to last, its own fsync does both, for all that was written before it.
+ */
 static int write_back(int root, int file, bool last)
 {
     uint32_t flags = 0;
@@ -349,7 +382,7 @@ static int write_back(int root, int file, bool last)
     /* without it the journal is replayed when the copy is mounted: slower, and as good */
     if (last)
         (void)!ioctl(root, EXT4_IOC_CHECKPOINT, &flags);
-    return file >= 0 && SYS(fsync(file)) < 0 ? -errno : 0;
+    return file >= 0 && SYS(sync_file_range(file, 0, 0, WRITE_PAGES)) < 0 ? -errno : 0;
 }
 
 /* Reads a device that has no name, past the page cache of the device, which knows nothing of the file's pages. */
@@ -437,7 +470,9 @@ int disk_snap(const struct disk_store *store, const struct disk_snap *snap, cons
     if (r == 0 && copied < 0)
         r = failed(copied, snap->name, err);
     if (r == 0)
-        r = finish(store, fd, temporary, snap->name, facts.size, facts.inodes, true, &ret->facts, err);
+        r = finish(store, fd, temporary, snap->name, facts.size, facts.inodes, snap->lasting, &ret->facts, err);
+    if (r == 0 && source < 0)
+        ret->facts.own = disk_own(fd, ret->facts.bytes);
     if (r < 0)
         (void)!unlinkat(store->fd, temporary, 0);
     return r;

@@ -255,11 +255,8 @@ int disk_read_facts(int fd, const char *name, struct disk_facts *ret, struct bri
     text[n] = '\0';
     if (parse_fields(text, values, 2) != 2 || !S_ISREG(st.st_mode))
         return err_set(err, BRIG_E_HOST, EINVAL, "disk %s: not one of ours", name);
-    *ret = (struct disk_facts){.size = values[0],
-                               .inodes = values[1],
-                               .bytes = (uint64_t)st.st_size,
-                               .used = (uint64_t)st.st_blocks * 512,
-                               .own = disk_own(fd, (uint64_t)st.st_size)};
+    *ret = (struct disk_facts){
+        .size = values[0], .inodes = values[1], .bytes = (uint64_t)st.st_size, .used = (uint64_t)st.st_blocks * 512};
     return str_copy(ret->name, sizeof ret->name, name) < 0 ? err_usage(err, "disk %s: not the name of one", name) : 0;
 }
 
@@ -287,6 +284,7 @@ int disks_measure(const struct disk_store *store, struct buf *out, uint64_t *ret
         AUTO_FD int fd = disk_open(store, entry->d_name, true, NULL);
         if (fd < 0 || disk_read_facts(fd, entry->d_name, &facts, NULL) < 0)
             continue; /* it was removed meanwhile, or is none */
+        facts.own = disk_own(fd, facts.bytes);
         if (buf_append(out, &facts, sizeof facts) < 0)
             r = err_set(err, BRIG_E_TOO_LARGE, ENOMEM, "disks: too many to list");
     }

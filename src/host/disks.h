@@ -86,6 +86,7 @@ struct disk_room {
 int disks_room(const struct disk_store *store, struct disk_room *ret, struct brig_err *err) MUST_CHECK;
 /* Opens a disk that is there. Returns a descriptor, or a negative errno with err. */
 int disk_open(const struct disk_store *store, const char *name, bool read_only, struct brig_err *err) MUST_CHECK;
+/* All but `own`, which is 0: that takes a while for each extent. */
 int disk_read_facts(int fd, const char *name, struct disk_facts *ret, struct brig_err *err) MUST_CHECK;
 uint64_t disk_used(const struct disk_store *store, const char *name); /* Its blocks in bytes; 0 if it is not there. */
 
@@ -112,6 +113,9 @@ int disk_make(const struct host *host, const struct disk_store *store, const cha
 /* Copies one that nobody writes to; it waits for a mount of it that is on its way out. */
 int disk_copy(const struct disk_store *store, const char *name, const char *from, bool lasting,
               const struct disk_teller *teller, struct disk_made *ret, struct brig_err *err) MUST_CHECK;
+/* Gives it another name instead of a copy. It need not survive a power failure. */
+int disk_take(const struct disk_store *store, const char *name, const char *from, struct disk_made *ret,
+              struct brig_err *err) MUST_CHECK;
 /* Removes what is left of a disk that could not be made, also if its maker has died. */
 void disk_remove_half(const struct disk_store *store, const char *name, pid_t maker);
 int disk_remove(const struct disk_store *store, const char *name, struct brig_err *err) MUST_CHECK;
@@ -127,6 +131,7 @@ struct disk_snap {
     int mount_fd;          /* The mounted store. */
     const struct cg *cg;   /* It is frozen for the copy */
     bool stays_frozen;     /* and not thawed after it. */
+    bool lasting;          /* It survives a power failure. */
     uint64_t size, inodes; /* of a device */
 };
 int disk_snap(const struct disk_store *store, const struct disk_snap *snap, const struct disk_teller *teller,

@@ -273,6 +273,9 @@ static void job_done(struct disk_job *job, const struct disk_made *made, const s
         account(job, made);
         entry->pending = false;
         entry->facts = *facts;
+        entry->uses = job->uses;
+        if (job->takes)
+            disk_entry_remove(spawner, job->run->disk_from);
         /* a measurement that began before it was shared knows less */
         entry->copied_at = ++spawner->disks.stamp;
     }
@@ -379,6 +382,8 @@ static void job_start(struct disk_job *job)
                                    .inodes = job->inodes,
                                    .grow_to = job->grow_to,
                                    .box = box,
+                                   .lasting = job->uses == 0,
+                                   .takes = job->takes,
                                    .run = job->run};
     struct brig_err err = {.code = BRIG_E_NONE};
 
@@ -460,11 +465,17 @@ static int check_room(struct disk_job *job, bool *ret_wait, struct brig_err *err
                    room.most);
 }
 
-static bool same_box_runs(const struct disk_job *job)
+/* One copy of a box at a time; and who takes a disk waits for those who make copies of it. */
+static bool must_wait(const struct disk_job *job)
 {
-    for (const struct disk_job *other = job->spawner->disks.jobs; other; other = other->next)
-        if (other != job && other->running && other->task == TASK_SNAP && other->box == job->box)
+    for (const struct disk_job *other = job->spawner->disks.jobs; other; other = other->next) {
+        if (other == job)
+            continue;
+        if (job->task == TASK_SNAP && other->task == TASK_SNAP && other->running && other->box == job->box)
             return true;
+        if (job->takes && str_eq(disk_job_shares(other), disk_job_shares(job)))
+            return true;
+    }
     return false;
 }
 
@@ -488,6 +499,8 @@ static void try_start(struct disk_job *job)
 
     if (r == 0 && !job->judged)
         r = disk_job_judge(job, &err);
+    if (r == 0 && must_wait(job))
+        return;
     if (r == 0 && disk_job_makes(job)[0])
         r = check_room(job, &wait, &err);
     if (r < 0)
@@ -514,7 +527,7 @@ void disks_go(struct spawner *spawner)
                 (void)!upkeep(spawner, TASK_BEGIN, 0, &err);
                 break;
             }
-            if (job->task == TASK_SNAP && same_box_runs(job))
+            if (must_wait(job))
                 continue;
             if (job->task == TASK_MEASURE)
                 disks->keeping = true;

@@ -12,6 +12,8 @@ struct disk_entry {
     struct disk_entry *next;
     struct disk_facts facts;
     bool pending;       /* It is being made. */
+    uint32_t uses;      /* So many runs are still to come; the last one takes it. 0: it stays. */
+    bool taken;         /* A run is about to. */
     uint64_t copied_at; /* The stamp of its last copy. */
 };
 
@@ -30,6 +32,8 @@ struct disk_job {
     uint64_t base_added; /* The spawner's, when it began. */
     bool judged;         /* It can be done, by what is there. */
     bool claimed;        /* The disk that it makes is in the list. */
+    uint32_t uses;       /* SNAP: see struct wire_disk */
+    bool takes;          /* RUN: its disk is what it would be a copy of */
     bool running, measured, grown, cancelled;
     pid_t pid;
     int sock;

@@ -60,7 +60,7 @@ static int check_source(const struct spawner *spawner, const char *name, uint64_
 {
     const struct disk_entry *entry = disk_entry_find(spawner, name);
 
-    if (!entry || entry->pending)
+    if (!entry || entry->pending || entry->taken)
         return err_set(err, BRIG_E_NOT_FOUND, 0, "disk %s: not there", name);
     *ret_bytes = entry->facts.bytes;
     return check_unused(spawner, name, false, err);
@@ -92,7 +92,12 @@ static int judge_run(struct disk_job *job, struct brig_err *err)
         else
             r = check_unused(job->spawner, run->volumes[i].disk, !run->volumes[i].read_only, err);
     }
-    return r < 0 || !run->disk ? r : claim(job, run->disk, bytes, err);
+    if (r == 0 && run->disk)
+        r = claim(job, run->disk, bytes, err);
+    struct disk_entry *from = r == 0 && run->disk_from ? disk_entry_find(job->spawner, run->disk_from) : NULL;
+    if (from && from->uses > 0 && --from->uses == 0)
+        job->takes = from->taken = true;
+    return r;
 }
 
 /* Whether it can be done, by what is there. Nothing is known of that before the place of disks is open. */
@@ -171,6 +176,7 @@ static int obey(struct spawner *spawner, const struct wire_disk *msg, struct bri
     if (!job)
         return -EAGAIN;
     job->box = msg->box;
+    job->uses = msg->op == WIRE_DISK_SNAP ? msg->uses : 0;
     job->size = msg->size;
     job->inodes = msg->inodes;
     str_assign(job->name, msg->name);

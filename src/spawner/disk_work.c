@@ -102,6 +102,7 @@ static int snap(const struct disk_store *store, const struct disk_work *work, co
                                    .mount_fd = mount_fd,
                                    .cg = cg,
                                    .stays_frozen = box->frozen,
+                                   .lasting = work->lasting,
                                    .size = box->limits.disk,
                                    .inodes = box->limits.inodes};
 
@@ -118,6 +119,8 @@ static int prepare_run(const struct host *host, const struct disk_work *work, st
         r = disk_prepare(host, &host->disks, run->volumes[i].disk, run->volumes[i].read_only, &msg->err);
     if (r < 0 || !run->disk)
         return r;
+    if (work->takes)
+        return disk_take(&host->disks, run->disk, run->disk_from, &msg->made, &msg->err);
     return run->disk_from ? disk_copy(&host->disks, run->disk, run->disk_from, false, &teller, &msg->made, &msg->err)
                           : disk_make(host, &host->disks, run->disk, run->limits.disk, run->limits.inodes, false,
                                       &msg->made.facts, &msg->err);

@@ -26,6 +26,8 @@ struct disk_work {
     uint64_t size, inodes;
     uint64_t grow_to;
     const struct sandbox *box; /* SNAP */
+    bool lasting;              /* SNAP: it survives a power failure */
+    bool takes;                /* RUN: it gets the disk that it would be a copy of */
     const struct run_spec *run;
 };
 

@@ -233,8 +233,8 @@ enum wire_disk_op { WIRE_DISK_MAKE, WIRE_DISK_SNAP, WIRE_DISK_COPY, WIRE_DISK_RE
 
 struct wire_disk {
     struct wire_head head;
-    uint32_t op; /* enum wire_disk_op */
-    uint32_t unused;
+    uint32_t op;           /* enum wire_disk_op */
+    uint32_t uses;         /* SNAP: how many runs are made of it, the last of which takes it over; 0: it stays. */
     uint64_t box;          /* SNAP: the number of its run; else 0. */
     uint64_t size, inodes; /* MAKE; else 0. */
     char name[WIRE_DISK_NAME];

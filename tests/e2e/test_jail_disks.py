@@ -85,6 +85,14 @@ class DiskTest(ServiceTest):
             text += output[hit.end():at]
         return text.strip()
 
+    def place(self):
+        """The place of disks, which only the spawner has open."""
+        for entry in os.listdir(f"/proc/{self.spawner.pid}/fd"):
+            path = f"/proc/{self.spawner.pid}/fd/{entry}"
+            if os.path.isdir(path) and any(one.startswith("golden") for one in os.listdir(path)):
+                return path
+        return self.disks
+
     def box(self, host, key, *words, disk=64 * MIB):
         return self.create(host, key, f"disk={disk}", f"boxdisk={name('box', key)}", *words)
 
@@ -123,6 +131,43 @@ class Forks(DiskTest):
         wait_until("the disks of boxes go with them", lambda: set(self.listed(host)[0]) == {name("snap", "s")})
         self.assertEqual(self.order(host, "remove", name("snap", "s")), "removed")
         self.assertEqual(self.listed(host)[0], {})
+
+    def test_the_last_of_several_runs_takes_the_snapshot(self):
+        host = self.host()
+        snap = name("snap", "s")
+        self.box(host, "a")
+        self.sh(host, "a", "echo one >/workspace/file")
+        for keys in (["b"], ["c", "d", "e"]):
+            self.assertIsInstance(self.order(host, "snap", snap, "a", str(len(keys))), dict)
+            number = os.stat(f"{self.place()}/{snap}").st_ino
+            for key in keys:  # all of them at once
+                host.say("create", key, f"disk={64 * MIB}", f"boxdisk={name('box', key)}", f"from={snap}")
+            seen = {line.split()[1] for _ in keys for line in [host.until("hello ")[-1]]}
+            self.assertEqual(seen, set(keys))
+            self.assertEqual([os.stat(f"{self.place()}/{name('box', key)}").st_ino for key in keys].count(number), 1)
+            self.assertNotIn(snap, self.listed(host)[0])
+            self.assertEqual(self.order(host, "remove", snap), (NOT_FOUND, f"disk {snap}: not there"))
+            self.assertIn(f"not-found: disk {snap}: not there",
+                          self.refused(host, "x", f"boxdisk={name('box', 'x')}", f"from={snap}"))
+            for key in keys:
+                self.assertEqual(self.sh(host, key, f"cat /workspace/file; echo {key} >/workspace/file"), "one")
+        for key in "abcde":
+            self.assertEqual(self.sh(host, key, "cat /workspace/file"), "one" if key == "a" else key)
+            self.end(host, key)
+        wait_until("nothing is left", lambda: self.listed(host)[0] == {})
+
+    def test_who_takes_it_may_be_ended_before(self):
+        host = self.host()
+        snap = name("snap", "s")
+        self.box(host, "a")
+        for _ in range(10):
+            self.assertIsInstance(self.order(host, "snap", snap, "a", "1"), dict)
+            host.say("create", "b", f"boxdisk={name('box', 'b')}", f"from={snap}")
+            host.say("end", "b")
+            host.until("ended b ")
+            self.assertIn(self.order(host, "remove", snap), ("removed", (NOT_FOUND, f"disk {snap}: not there")))
+            wait_until("nothing is left of it", lambda: set(self.listed(host)[0]) == {name("box", "a")})
+        self.end(host, "a")
 
     def test_each_fork_has_ids_of_its_own_and_a_writable_root_is_kept(self):
         host = self.host()
@@ -300,6 +345,30 @@ class Volumes(DiskTest):
         self.box(host, "d", f"from={name('snap', 's')}", f"vol={self.VOLUME}:/data")
         self.assertEqual(self.sh(host, "d", "cat /data/f"), "kept")
         self.end(host, "d")
+
+    def test_what_was_acknowledged_survives_a_power_failure(self):
+        host = self.host()
+        self.box(host, "a")
+        self.sh(host, "a", "cd /workspace; head -c 3000000 /dev/urandom >f; sha256sum <f >sum")
+        if self.listed(host)[1]["kind"] != "pool":
+            self.skipTest("the host's own file system shares blocks")
+        self.order(host, "snap", name("snap", "s"), "a")
+        pool, = (entry for entry in os.listdir(self.disks) if entry.startswith("pool"))
+        # all that the pool has written by now; its log is in there or lost
+        subprocess.run(["cp", "--sparse=always", f"{self.disks}/{pool}", f"{self.disks}/was"], check=True)
+        self.spawner.kill()
+        self.respawn_with(pool)
+        host = self.host()
+        self.box(host, "b", f"from={name('snap', 's')}")
+        self.assertEqual(self.sh(host, "b", "cd /workspace; sha256sum <f | cmp - sum && echo same"), "same")
+        self.end(host, "b")
+
+    def respawn_with(self, pool):
+        """Starts the spawner on the copy of the pool, once nobody has the pool itself open."""
+        self.let_go()
+        wait_until("no device holds the pool", lambda: not self.loops())
+        os.replace(f"{self.disks}/was", f"{self.disks}/{pool}")
+        self.respawn()
 
 
 @unittest.skipUnless(IS_ROOT and image_stores(), "needs loop devices as root")
@@ -558,14 +627,6 @@ class Faults(DiskTest):
             return any(os.readlink(f"/proc/{pid}/fd/{fd}") == path for fd in os.listdir(f"/proc/{pid}/fd"))
         except OSError:
             return False  # it has ended, or the descriptor was closed
-
-    def place(self):
-        """The place of disks, which only the spawner has open."""
-        for entry in os.listdir(f"/proc/{self.spawner.pid}/fd"):
-            path = f"/proc/{self.spawner.pid}/fd/{entry}"
-            if os.path.isdir(path) and any(one.startswith("golden") for one in os.listdir(path)):
-                return path
-        return self.disks
 
     def test_a_killed_engine_leaves_no_sandbox_standing_still(self):
         host = self.host()

@@ -31,8 +31,10 @@ int local_disk(struct provider *provider, const struct disk_order *order,
                                      .ctx = ctx};
     struct wire_disk msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DISK, q.number}, .op = ops[order->op]};
 
-    if (order->op == DISK_SNAP)
+    if (order->op == DISK_SNAP) {
         msg.box = ((const struct local_box *)order->box)->number;
+        msg.uses = order->uses;
+    }
     if (order->op == DISK_MAKE) {
         msg.size = order->size;
         msg.inodes = order->inodes;

@@ -2,7 +2,9 @@
 /*
  * sbox_fork.c: N sandboxes with the files of one (sbox_disks.h):
  *
- *     everything is judged for all of them -> one snapshot of the disk -> N creates from it -> the snapshot is removed
+ *     everything is judged for all of them -> one snapshot of the disk -> N creates from it, the last of which takes it
+ *
+ * A sandbox that may be made again needs the snapshot for that, so then it stays and lasts as long as they do.
  *
  * If one of the creates fails, those that were made are ended before the answer: there are all of them or none. The
  * processes of the sandbox are not copied.
@@ -204,7 +206,10 @@ int sbox_fork(struct sbox *sbox, const struct caller *caller, const struct disk_
     job->ones = mem_zalloc(want->count * sizeof *job->ones);
     r = !job->specs || !job->ones ? err_nomem(err) : make_specs(job, sbox, want, err);
     r = r < 0 ? r : judge(job, err);
-    const struct disk_order order = {.op = DISK_SNAP, .name = base->disk, .box = sbox->priv->box};
+    const struct disk_order order = {.op = DISK_SNAP,
+                                     .name = base->disk,
+                                     .box = sbox->priv->box,
+                                     .uses = sbox->spec.on_death == SBOX_DEATH_RECREATE ? 0 : want->count};
     r = r < 0 ? r : manager->provider->ops->disk(manager->provider, &order, NULL, on_snapped, job, err);
     if (r < 0)
         disk_job_free(base);

@@ -20,7 +20,7 @@
  *     limits KEY MEMORY CPUS PIDS
  *     layer make|commit|remove NAME [TO]      answered by `layer NAME ok` or the error
  *     stored -                                answered by `stored NAME NAME ...`
- *     disk make NAME SIZE INODES | disk snap NAME KEY | disk copy NAME FROM | disk remove NAME
+ *     disk make NAME SIZE INODES | disk snap NAME KEY [USES] | disk copy NAME FROM | disk remove NAME
  *                                             answered by `disk NAME ok size= ...` or by its code and the error
  *     disks -                                 answered by `disks kind= ... n=`, after `a-disk NAME size= ...` for each
  *     await TEXT                    the next lines wait until a line that begins so was printed
@@ -472,6 +472,7 @@ static void disk(char **words, unsigned n)
         return;
     }
     order.box = item ? item->box : NULL;
+    order.uses = item && n >= 4 ? (unsigned)strtoul(words[3], NULL, 10) : 0;
     if (provider->ops->disk(provider, &order, on_disk_progress, on_disk, copy, &err) < 0) {
         tell("disk %s code=%d %s\n", words[1], err.code, err.message);
         free(copy);
