@@ -2,9 +2,9 @@
 /*
  * build_settings.c: template.toml, which stands beside a Dockerfile: what sandboxes of the template have unless their
  * create says something else. user, workdir and env become a part of the image, as USER, WORKDIR and ENV would; limits,
- * profile and services are the template's settings. Every member is judged by the reader of creates, with the rights of
- * whoever builds; a create judges it again with its own. What a create can have and a template cannot (a network, a
- * secret, a bind) is no member of this file.
+ * profile, sudo and services are the template's settings. Every member is judged by the reader of creates, with the
+ * rights of whoever builds; a create judges it again with its own. What a create can have and a template cannot (a
+ * network, a secret, a bind) is no member of this file.
  */
 #include <string.h>
 
@@ -123,7 +123,7 @@ static int check_services(const struct build *build, const struct toml_value *v,
 
 static int check(const struct build *build, const struct toml_value *root, struct brig_err *err)
 {
-    static const char *const members[] = {"user", "workdir", "profile", "limits", "env"};
+    static const char *const members[] = {"user", "workdir", "profile", "sudo", "limits", "env"};
     char message[200];
     int r = 0;
 
@@ -137,7 +137,7 @@ static int check(const struct build *build, const struct toml_value *root, struc
             r = check_services(build, v, err);
         } else {
             snprintf(message, sizeof message,
-                     "%.64s: there is no such member (user, workdir, profile, limits, env, service)", v->key);
+                     "%.64s: there is no such member (user, workdir, profile, sudo, limits, env, service)", v->key);
             r = refuse(err, v->line, message);
         }
     }
@@ -177,7 +177,8 @@ static int take_services(struct build *build, const struct toml_value *list, str
 
 static int take_json(struct build *build, const struct toml_value *root, struct build_settings *ret)
 {
-    static const char *const keys[][2] = {{"limits", "limits"}, {"profile", "profile"}, {"service", "services"}};
+    static const char *const keys[][2] = {
+        {"limits", "limits"}, {"profile", "profile"}, {"sudo", "sudo"}, {"service", "services"}};
     AUTO_BUF struct buf text = BUF_INIT(SETTINGS_MAX);
     struct json json = JSON_INIT(&text);
 
@@ -262,11 +263,12 @@ static bool is_own(const struct build_settings *settings, const char *service)
     return false;
 }
 
-/* A limit, the profile and a service of a name take the place of the base's; everything else of the base stays. */
+/* A limit, the profile, sudo and a service of a name take the place of the base's; the rest of the base stays. */
 static void put_merged(struct json *json, const struct build_settings *settings, const struct json_value *own,
                        const struct json_value *base)
 {
-    const struct json_value *services = json_get(base, "services"), *profile = json_get(own, "profile");
+    static const char *const plain[] = {"profile", "sudo"};
+    const struct json_value *services = json_get(base, "services");
 
     json_object(json);
     if (json_get(own, "limits") || json_get(base, "limits")) {
@@ -275,11 +277,14 @@ static void put_merged(struct json *json, const struct build_settings *settings,
         put_members(json, json_get(own, "limits"), NULL);
         json_end(json);
     }
-    if (!profile)
-        profile = json_get(base, "profile");
-    if (profile) {
-        json_key(json, "profile");
-        json_value_put(json, profile);
+    for (size_t i = 0; i < ARRAY_SIZE(plain); i++) {
+        const struct json_value *v = json_get(own, plain[i]);
+        if (!v)
+            v = json_get(base, plain[i]);
+        if (v) {
+            json_key(json, plain[i]);
+            json_value_put(json, v);
+        }
     }
     if (services || json_get(own, "services")) {
         json_key_array(json, "services");

@@ -85,6 +85,7 @@ struct spec_more {
     const char *new_layer;        /* The name of a layer that is made in it. */
     bool raw_upper;               /* The upper of its root is shown to root inside. */
     bool any_user;                /* Its programs may have any id of the sandbox. */
+    bool sudo;                    /* Its user has sudo. */
     const char *disk, *disk_from; /* The disk of its store, and the one that it is a copy of. */
     const struct spec_volume {
         const char *disk, *target;

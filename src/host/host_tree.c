@@ -8,12 +8,13 @@
 #include <sys/sysmacros.h>
 
 #include "base/err.h"
+#include "codec/sudo_args.h"
 #include "host/etc_template.h"
 #include "host/host.h"
 #include "jail/sys.h"
 
-static const char *const dirs[] = {"r",     "r2",  "s",    "x", "x2", "t",    "etc-skel",
-                                   "empty", "old", "proc", "d", "l",  "trust"};
+static const char *const dirs[] = {"r",   "r2",   "s", "x", "x2",    "t", "etc-skel", "empty",
+                                   "old", "proc", "d", "l", "trust", "n", "n/local",  "n/local/bin"};
 static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
 /*
@@ -103,12 +104,23 @@ static int collect(struct host *host, const struct paths *paths, struct places *
     return 0;
 }
 
+/* The lowest layer of /usr in sandboxes that have no sudo, so that whoever calls it is told. */
+static int write_no_sudo(int root, struct brig_err *err)
+{
+    static const char text[] = "#!/bin/sh\necho 'sudo: " SUDO_NOT_ALLOWED "' >&2\nexit 1\n";
+    AUTO_FD int fd = openat(root, "n/local/bin/sudo", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
+
+    if (fd < 0 || write(fd, text, sizeof text - 1) != (ssize_t)sizeof text - 1)
+        return err_host(err, "spawner's tree: sudo");
+    return 0;
+}
+
 static int make_places(int root, struct brig_err *err)
 {
     for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
         if (mkdirat(root, dirs[i], 0755) < 0)
             return err_host(err, "spawner's tree: %s", dirs[i]);
-    return 0;
+    return write_no_sudo(root, err);
 }
 
 static int attach(int mount_fd, int root, const char *path, uint64_t attributes, struct brig_err *err)

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "codec/sudo_args.h"
 #include "jail/plan.h"
 #include "jail/sys.h"
 
@@ -165,12 +166,14 @@ static int make_places(struct enter *e, const struct layers_overlay *overlay)
     AUTO_FD int probe = -1;
     int r = 0;
 
-    if (p->n_binds > 0 || p->n_tmpfs > 0 || p->n_volumes > 0 || p->trust || p->raw_upper) {
+    if (p->n_binds > 0 || p->n_tmpfs > 0 || p->n_volumes > 0 || p->trust || p->raw_upper || p->sudo) {
         r = mount_overlay(e, overlay, PROBE, &probe);
         if (r == 0)
             r = enter_missing(e, probe);
         if (r == 0 && p->raw_upper)
             r = look_alikes(e, probe);
+        if (r == 0 && p->sudo)
+            r = look_alike(e, probe, SUDO_DIR);
     }
     return r == 0 && p->raw_upper ? make_brig_dir(e) : r;
 }

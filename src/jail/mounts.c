@@ -7,7 +7,7 @@
  *     /r /r2 /s /x   places to attach what is being built     /t/usr ...  the template's host directories
  *     /etc-skel      the generated /etc (etc_template.c)       /proc       one full procfs (needed to mount ours)
  *     /empty         nothing, to look at                       /old        the host's tree, until the first clone
- *     /trust         CA bundles of sandboxes (trust.c)
+ *     /trust         CA bundles of sandboxes (trust.c)         /n          a sudo that says that there is none
  *
  * The new root is a tmpfs at /r with directories and links. /usr and /etc are overlays without an upper layer, one per
  * sandbox and never a shared bind: with a bind, file locks on /usr would be a channel between sandboxes. With another
@@ -66,7 +66,7 @@ static int write_names(struct enter *e)
 
 int enter_root(struct enter *e)
 {
-    static const struct mount_option options[] = {{"mode", "755"}, {"size", "1m"}, {"nr_inodes", "512"}};
+    struct mount_option options[] = {{"mode", "755"}, {"size", e->plan->sudo ? "5m" : "1m"}, {"nr_inodes", "512"}};
     bool loose = plan_off(e->plan, BRIG_LAYER_ROOT_READONLY);
 
     e->root_fd = mount_make("tmpfs", options, ARRAY_SIZE(options), RW_ATTR);
@@ -155,6 +155,8 @@ int enter_missing(struct enter *e, int other_root)
         r = make_missing(e, other_root, p->tmpfs[i].path, true);
     for (unsigned i = 0; r == 0 && i < p->n_volumes; i++)
         r = make_missing(e, other_root, p->volumes[i].target, true);
+    if (r == 0)
+        r = enter_sudo(e, other_root);
     return r == 0 && p->trust ? make_bundle_place(e, other_root) : r;
 }
 
@@ -174,26 +176,52 @@ static int template_rootfs(struct enter *e)
     return attach_overlay(e, "/r:/x", "/", "root");
 }
 
+/*
+ * The layers of a directory of the template host. What is in /r there is sudo, where the sandbox has it; elsewhere the
+ * lowest layer has one that says so (host_tree.c), unless programs are root anyway.
+ */
+static void lower_layers(const struct jail_plan *p, const char *dir, char *out, size_t size)
+{
+    bool usr = strcmp(dir, "usr") == 0;
+
+    snprintf(out, size, "%s/t/%s%s", usr && p->sudo ? "/r/usr:" : "", dir, usr && !p->root_inside ? ":/n" : "");
+}
+
+static int make_host_dirs(struct enter *e)
+{
+    const struct jail_plan *p = e->plan;
+
+    for (unsigned i = 0; i < PLAN_LOWER_DIRS && p->lower_dirs[i]; i++)
+        TRY(e, p->lower_dirs[i], SYS(mkdirat(e->root_fd, p->lower_dirs[i], 0755)));
+    for (unsigned i = 0; i < PLAN_LOWER_DIRS && p->root_links[i][0]; i++)
+        TRY(e, p->root_links[i][0], SYS(symlinkat(p->root_links[i][1], e->root_fd, p->root_links[i][0])));
+    if (!p->sudo)
+        return 0;
+    AUTO_FD int template = SYS(open("/t", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    TRY(e, "/t", template);
+    return enter_sudo(e, template);
+}
+
 int enter_template(struct enter *e)
 {
     const struct jail_plan *p = e->plan;
 
     if (plan_other_root(p))
         return p->n_layers > 0 ? enter_layers(e) : template_rootfs(e);
-    for (unsigned i = 0; i < PLAN_LOWER_DIRS && p->lower_dirs[i]; i++)
-        TRY(e, p->lower_dirs[i], SYS(mkdirat(e->root_fd, p->lower_dirs[i], 0755)));
-    for (unsigned i = 0; i < PLAN_LOWER_DIRS && p->root_links[i][0]; i++)
-        TRY(e, p->root_links[i][0], SYS(symlinkat(p->root_links[i][1], e->root_fd, p->root_links[i][0])));
+    int r = make_host_dirs(e);
+    if (r < 0)
+        return r;
     if (p->writable_root) {
-        int r = attach_overlay(e, "/r", "/", "root");
+        r = attach_overlay(e, "/r", "/", "root");
         if (r < 0)
             return r;
     }
     for (unsigned i = 0; i < PLAN_LOWER_DIRS && p->lower_dirs[i]; i++) {
-        char lower[64];
-        snprintf(lower, sizeof lower, "/t/%s", p->lower_dirs[i]);
-        TRY(e, "ids of the template", owner_map_place(p, lower));
-        int r = attach_overlay(e, lower, p->lower_dirs[i], p->lower_dirs[i]);
+        char place[64], lower[96];
+        snprintf(place, sizeof place, "/t/%s", p->lower_dirs[i]);
+        TRY(e, "ids of the template", owner_map_place(p, place));
+        lower_layers(p, p->lower_dirs[i], lower, sizeof lower);
+        r = attach_overlay(e, lower, p->lower_dirs[i], p->lower_dirs[i]);
         if (r < 0)
             return r;
     }

@@ -95,6 +95,7 @@ struct jail_plan {
      */
     bool root_inside;
     bool any_user; /* Programs have ids that are not known here: every one of them may write to /workspace. */
+    bool sudo;     /* Its user has sudo: the program is placed (sudo_place.c). */
     bool set_ids;  /* The filter lets programs set set-id bits: root inside, and nothing of the host can be written. */
     /*
      * With root inside, where mounts can be idmapped: a user namespace with the sandbox's map of ids. The template and
@@ -238,6 +239,8 @@ int enter_layers(struct enter *e) MUST_CHECK;    /* layer_mount.c: a root of tem
 int enter_new_layer(struct enter *e) MUST_CHECK; /* ... and the view where one is made */
 /* Makes, in our own layer, the places for binds and tmpfs that another root does not have. */
 int enter_missing(struct enter *e, int other_root) MUST_CHECK;
+/* sudo_place.c: lays sudo into our own layer of the root; template_root is what will be below it. */
+int enter_sudo(struct enter *e, int template_root) MUST_CHECK;
 int enter_etc(struct enter *e) MUST_CHECK;
 int enter_proc(struct enter *e) MUST_CHECK;
 int enter_proc_compat(struct enter *e, int proc_fd) MUST_CHECK; /* proc_compat.c: masks and generated files */

@@ -56,6 +56,7 @@ struct provider_spec {
     const char *rootfs; /* An absolute directory or tar; NULL means the template `host`. */
     bool writable_root;
     bool root_inside;          /* Its programs are uid 0 of the sandbox (BRIG_RUN_ROOT). Not with a zygote. */
+    bool sudo;                 /* With root_inside and writable_root: the sandbox's user has sudo. */
     bool any_user;             /* Its programs have ids that only brig-init finds out: /workspace is open to all. */
     struct brig_limits limits; /* 0 is the default. timeout and output do not apply. */
     uint64_t require;          /* A mask of BRIG_LAYER_BIT(). */

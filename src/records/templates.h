@@ -59,7 +59,7 @@ struct template_info {
     bool writable_root; /* the disk has changes to the root */
     struct template_image image;
     char content[TEMPLATE_LAYER_NAME]; /* template_content(); template_parse() makes it */
-    /* What a create takes from template.toml: {limits, profile, services}, as far as they are there; or NULL. */
+    /* What a create takes from template.toml: {limits, profile, sudo, services}, as far as they are there; or NULL. */
     const struct json_value *settings;
     int64_t made_at_ns, used_at_ns; /* used_at_ns 0: never */
     bool shared;

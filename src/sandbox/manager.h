@@ -73,6 +73,7 @@ struct sbox_spec {
      */
     char name[64];
     bool writable_root;
+    bool sudo; /* Its programs are not root, and may ask for it (docs/TEMPLATES.md). */
     struct sbox_pair *metadata, *env;
     size_t n_metadata, n_env;  /* At most 64 with 4096 bytes on each side; env 1024. */
     struct brig_limits limits; /* As asked, with the defaults of [sandbox] filled in. */

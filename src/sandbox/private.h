@@ -382,7 +382,9 @@ int spec_secrets(const struct json_value *v, struct spec_memory *memory, struct 
 int spec_user(const struct json_value *v, const char **ret, struct brig_err *err) MUST_CHECK; /* of a request */
 /* The image's user, unless the request has named one. */
 int spec_user_of_image(struct sbox_spec *spec, const char *user, struct brig_err *err) MUST_CHECK;
-bool spec_has_root(const struct sbox_spec *spec); /* Its programs may be root inside. */
+bool spec_has_root(const struct sbox_spec *spec);    /* Its programs are root inside. */
+bool spec_root_inside(const struct sbox_spec *spec); /* They are, or may become it. */
+int spec_sudo_check(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
 /* The user that brig-init must look up for all of its programs and files; NULL: it is one of our own two. */
 const char *spec_user_to_find(const struct sbox_spec *spec);
 bool spec_has_users(const struct sbox_spec *spec); /* Its programs may name other users than the sandbox's. */

@@ -124,6 +124,7 @@ void json_spec(struct json *json, const struct sbox_spec *spec, bool values)
     json_key_string(json, "idle_policy", spec->idle_ignores_processes ? "requests" : "activity");
     json_key_string(json, "confine", spec->confine ? "workdir" : "root");
     json_key_bool(json, "writable_root", spec->writable_root);
+    json_key_bool(json, "sudo", spec->sudo);
     if (spec->services) {
         json_key_string(json, "on_service_failure", spec->services_keep ? "keep" : "end");
         put_services(json, spec, values);

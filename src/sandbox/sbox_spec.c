@@ -16,7 +16,7 @@ struct spec_in {
     struct spec_memory memory;
     struct sbox_spec *spec;
     bool stored; /* it was taken once: bounds that are younger do not end it */
-    bool workdir_given, user_given, profile_given, writable_root_given;
+    bool workdir_given, user_given, profile_given, writable_root_given, sudo_given;
     const struct json_value *limits, *services; /* NULL: none are given */
 };
 
@@ -343,6 +343,12 @@ static int read_writable_root(struct spec_in *in, const struct json_value *v, st
     return spec_bool(v, "writable_root", &in->spec->writable_root, err);
 }
 
+static int read_sudo(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    in->sudo_given = true;
+    return spec_bool(v, "sudo", &in->spec->sudo, err);
+}
+
 static int read_services(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
     if (v->type != JSON_ARRAY)
@@ -388,11 +394,14 @@ static int take_limits(struct spec_in *in, const struct json_value *of_template,
 static int take_settings(struct spec_in *in, const struct json_value *settings, struct brig_err *err)
 {
     const struct json_value *limits = json_get(settings, "limits"), *profile = json_get(settings, "profile");
+    const struct json_value *sudo = json_get(settings, "sudo");
     struct brig_err why = {0};
     int r = limits ? take_limits(in, limits, &why) : 0;
 
     if (r == 0 && profile && !in->profile_given)
         r = read_profile(in, profile, &why);
+    if (r == 0 && sudo && !in->sudo_given)
+        r = read_sudo(in, sudo, &why);
     return r < 0 ? err_set(err, (enum brig_code)why.code, why.errnum, "template %s: %.180s", in->spec->template_name,
                            why.message)
                  : 0;
@@ -449,6 +458,7 @@ static const struct {
     {"idle_policy", read_idle_policy},
     {"confine", read_confine},
     {"writable_root", read_writable_root},
+    {"sudo", read_sudo},
     {"services", read_services},
     {"on_service_failure", read_on_service_failure},
 };
@@ -516,6 +526,8 @@ static int parse(const struct json_value *json, const struct config *config, con
         r = take_settings(&in, settings, err);
     if (r == 0 && !stored && spec.image && spec.image->info.disk[0])
         r = spec_template_disk(&spec, json_get(in.limits, "disk"), in.writable_root_given, err);
+    if (r == 0)
+        r = spec_sudo_check(&spec, err);
     if (r == 0)
         r = take_services(&in, json_get(settings, "services"), err);
     if (r < 0) {

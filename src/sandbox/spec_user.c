@@ -6,6 +6,7 @@
  * number: a name that turns out to be uid 0 is refused.
  */
 #include "codec/passwd.h"
+#include "codec/sudo_args.h"
 #include "sandbox/private.h"
 
 #define RULE "must be NAME or UID, and :GROUP or :GID if you like; ids are below %u"
@@ -41,18 +42,49 @@ bool spec_has_root(const struct sbox_spec *spec)
     return user_text_is_root(spec->user);
 }
 
+bool spec_root_inside(const struct sbox_spec *spec)
+{
+    return spec->sudo || spec_has_root(spec);
+}
+
+/* What is mounted there would hide the program. */
+static int check_place(const char *target, struct brig_err *err)
+{
+    size_t len = strlen(target);
+
+    if (len == 1 || (str_starts(SUDO_PLACE, target) && (SUDO_PLACE[len] == '/' || SUDO_PLACE[len] == '\0')))
+        return err_usage(err, "sudo: its program is " SUDO_PLACE ", so nothing can be mounted at %s", target);
+    return 0;
+}
+
+int spec_sudo_check(const struct sbox_spec *spec, struct brig_err *err)
+{
+    int r = 0;
+
+    if (!spec->sudo)
+        return 0;
+    if (spec->require & BRIG_LAYER_BIT(BRIG_LAYER_CAPS))
+        return err_set(err, BRIG_E_REFUSED, 0,
+                       "sudo: root has capabilities inside, so the layer caps cannot be required (nor all layers)");
+    for (size_t i = 0; r == 0 && i < spec->n_binds; i++)
+        r = check_place(spec->binds[i].target, err);
+    for (size_t i = 0; r == 0 && i < spec->n_volumes; i++)
+        r = check_place(spec->volumes[i].target, err);
+    return r;
+}
+
 const char *spec_user_to_find(const struct sbox_spec *spec)
 {
     bool ours = str_eq(spec->user, "root") || str_eq(spec->user, "user");
     /* An image may have a user of its own that is called so. */
     bool theirs = str_eq(spec->user, "user") && spec->image && str_eq(spec->image->info.image.user, "user");
 
-    return ours && !theirs ? NULL : spec->user;
+    return ours && !theirs && (!spec->sudo || spec_has_root(spec)) ? NULL : spec->user;
 }
 
 bool spec_has_users(const struct sbox_spec *spec)
 {
-    return spec_has_root(spec) || spec->image;
+    return spec_root_inside(spec) || spec->image;
 }
 
 int user_not_found(const char *user, uint32_t errnum, struct brig_err *err)

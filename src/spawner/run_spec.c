@@ -49,7 +49,7 @@ static int check_counts(const struct wire_run *msg, struct brig_err *err)
 {
     bool service = msg->flags & WIRE_RUN_SERVICE;
     const uint32_t of_services =
-        WIRE_RUN_ZYGOTE | WIRE_RUN_NEW_LAYER | WIRE_RUN_RAW_UPPER | WIRE_RUN_ANY_USER | WIRE_RUN_DISK;
+        WIRE_RUN_ZYGOTE | WIRE_RUN_NEW_LAYER | WIRE_RUN_RAW_UPPER | WIRE_RUN_ANY_USER | WIRE_RUN_DISK | WIRE_RUN_SUDO;
     bool program = service
                        ? msg->n_argv == 0 && msg->n_env == 0 &&
                              !(msg->flags & ~(WIRE_RUN_SERVICE | of_services | BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT))
@@ -58,7 +58,8 @@ static int check_counts(const struct wire_run *msg, struct brig_err *err)
                 msg->n_layers <= LAYERS_MAX && msg->n_volumes <= WIRE_VOLUMES_MAX && msg->n_argv <= GUEST_STRINGS_MAX &&
                 msg->n_env <= GUEST_STRINGS_MAX && msg->profile < BRIG_PROFILE_MAX &&
                 (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1 && !(msg->binds_ro & msg->binds_overlay) &&
-                !((msg->flags & WIRE_RUN_ZYGOTE) && (msg->flags & BRIG_RUN_ROOT));
+                !((msg->flags & WIRE_RUN_ZYGOTE) && (msg->flags & BRIG_RUN_ROOT)) &&
+                !((msg->flags & WIRE_RUN_SUDO) && !(msg->flags & BRIG_RUN_ROOT));
 
     return good ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "counts of the run");
 }

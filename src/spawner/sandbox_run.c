@@ -288,7 +288,8 @@ static uint32_t start_flags(const struct sandbox *s)
 
     if (s->service)
         return root | GUEST_START_SERVICE | (s->has_leaves ? GUEST_START_LEAVES : 0) |
-               (s->adopt ? GUEST_START_ADOPT : 0) | volume_flags(s->run);
+               (s->adopt ? GUEST_START_ADOPT : 0) | (s->run->flags & WIRE_RUN_SUDO ? GUEST_START_SUDO : 0) |
+               volume_flags(s->run);
     return root | (s->run->flags & BRIG_RUN_TTY ? GUEST_START_TTY : 0) |
            (s->run->stdio[0] >= 0 ? GUEST_START_STDIN : 0);
 }

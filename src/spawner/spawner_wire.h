@@ -206,6 +206,8 @@ struct wire_signal {
 
 /* With WIRE_RUN_SERVICE: its store is a new disk. */
 #define WIRE_RUN_DISK (1u << 21)
+/* With WIRE_RUN_SERVICE and BRIG_RUN_ROOT: its user has sudo. */
+#define WIRE_RUN_SUDO (1u << 22)
 
 struct wire_answer {
     struct wire_head head;

@@ -133,7 +133,7 @@ class Refusals(SettingsTest):
         for text, message in (
                 ("user = \n", "template.toml: line 1: "),
                 ('\nsecrets = ["A"]\n', "template.toml:2: secrets: there is no such member (user, workdir, profile, "
-                                        "limits, env, service)"),
+                                        "sudo, limits, env, service)"),
                 ('network = "open"\n', "template.toml:1: network: there is no such member"),
                 ('user = "a b"\n', 'template.toml:1: user "a b": must be NAME or UID'),
                 ('\n\nworkdir = "etc"\n', "template.toml:3: workdir"),

@@ -17,8 +17,9 @@ int main(void)
     files_worker(3);
 }
 #else
-void guest_main(void)
+void guest_main(int argc, char *const *argv, char *const *env)
 {
+    (void)argc, (void)argv, (void)env;
     files_worker(3);
 }
 #endif

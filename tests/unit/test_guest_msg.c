@@ -415,7 +415,9 @@ static void start_of_a_service(void **state)
         {0, 0, 0},
         {GUEST_START_ADOPT, 1, 0},
         {GUEST_START_SERVICE | GUEST_START_ADOPT | GUEST_START_ROOT, 0, 0},
-        {GUEST_START_SERVICE | 64, 0, 0},
+        {GUEST_START_SERVICE | GUEST_START_SUDO, 0, 0},
+        {GUEST_START_ROOT | GUEST_START_SUDO, 1, 0},
+        {GUEST_START_SERVICE | (1u << 13), 0, 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
         msg.flags = wrong[i].flags;

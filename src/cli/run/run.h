@@ -37,7 +37,7 @@ struct run_owned { /* Memory that lives as long as the options. */
 struct run_options {
     struct brig_spec spec;
     bool interactive, tty, quiet, json;
-    bool writable_root, kill_on_output, local;
+    bool writable_root, sudo, kill_on_output, local;
     const char *receipt;
     const char *user;                   /* NULL: the default */
     const char *template, *entrypoint;  /* --template: the words are arguments of the image's entry point, or of this */

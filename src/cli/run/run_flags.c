@@ -41,6 +41,7 @@ static const struct flag run_flags[] = {
     {"rootfs", "DIR|TAR", "another root than this machine's /usr", set_rootfs, 0, 0},
     {"writable-root", NULL, "the root can be written to; changes are gone after the run", flag_set_true,
      OPTION(writable_root), 0},
+    {"sudo", NULL, "with --template: the program may become root inside, by sudo", flag_set_true, OPTION(sudo), 0},
     {"template", "NAME", "a template as the root: ARGS follow its entry point in place of its command", flag_set_text,
      OPTION(template), 0},
     {"entrypoint", "CMD", "with --template: another program than the image's entry point", flag_set_text,
@@ -270,6 +271,8 @@ static int check_template(const struct run_options *options, struct brig_err *er
         return err_usage(err, "--template %s: not with %s", options->template, other);
     if (options->entrypoint && !options->template)
         return err_usage(err, "--entrypoint %s: only with --template", options->entrypoint);
+    if (options->sudo && !options->template)
+        return err_usage(err, "--sudo: only with --template, which makes a sandbox of the service; or use --user root");
     if (!options->template && strcmp(user, "user") != 0 && strcmp(user, "root") != 0)
         return err_usage(err, "--user \"%s\": the user is user or root; others need --template", user);
     return 0;

@@ -117,6 +117,8 @@ static int put_spec(struct buf *out, const struct run_options *options, struct b
         service_put_text(&json, "profile", brig_profile_name(spec->profile));
     if (options->writable_root)
         json_key_bool(&json, "writable_root", true);
+    if (options->sudo)
+        json_key_bool(&json, "sudo", true);
     service_put_text(&json, "user", options->user);
     run_put_limits(&json, &spec->limits, &options->net);
     put_require(&json, spec->require);

@@ -16,7 +16,7 @@ struct create_options {
         *idle_policy, *confine, *idempotency;
     const char *memory, *cpus, *disk, *file_size, *io_read_bps, *io_write_bps, *command_timeout, *output;
     uint64_t pids, inodes, open_files;
-    bool writable_root, forkable, json, quiet;
+    bool writable_root, sudo, forkable, json, quiet;
     const char *on_service_failure;
     struct words env, metadata, binds, require, services;
     struct net_flags net;
@@ -58,6 +58,7 @@ static const struct flag create_flags[] = {
     {"profile", "NAME", "default, paranoid or compat", flag_set_text, AT(profile), 0},
     {"require", "all|LAYER,...", "do not make it unless these layers are on", flag_add_word, AT(require), 0},
     {"writable-root", NULL, "the root can be written to", flag_set_true, AT(writable_root), 0},
+    {"sudo", NULL, "its programs may become root inside, by sudo", flag_set_true, AT(sudo), 0},
     {"user", "USER", "whose its programs are: NAME or UID[:GROUP]; root installs software", flag_set_text, AT(user),
      'u'},
     {"confine", "root|workdir", "workdir: the files API stays below it", flag_set_text, AT(confine), 0},
@@ -211,6 +212,8 @@ static int put_spec(struct buf *out, const struct create_options *o, struct brig
     service_put_text(&json, "confine", o->confine);
     if (o->writable_root)
         json_key_bool(&json, "writable_root", true);
+    if (o->sudo)
+        json_key_bool(&json, "sudo", true);
     net_flags_put(&o->net, &json);
     put_limits(&json, o);
     put_require(&json, &o->require);

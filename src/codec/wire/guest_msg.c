@@ -16,7 +16,7 @@
 #define LAYER_MASK (BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1)
 #define START_FLAGS                                                                                       \
     (GUEST_START_TTY | GUEST_START_STDIN | GUEST_START_SERVICE | GUEST_START_LEAVES | GUEST_START_ADOPT | \
-     GUEST_START_ROOT | GUEST_START_PLACES | GUEST_START_VOLUMES)
+     GUEST_START_ROOT | GUEST_START_PLACES | GUEST_START_SUDO | GUEST_START_VOLUMES)
 #define SIGNAL_MAX 64u
 #define ERRNO_MAX 4095u
 
@@ -145,6 +145,8 @@ static bool start_kind_ok(const struct guest_start *msg)
     if ((msg->flags & GUEST_START_ROOT) && (msg->flags & GUEST_START_ADOPT))
         return false;
     if (msg->flags & GUEST_START_PLACES && (msg->n_argv == 0 || msg->n_argv > GUEST_PLACES_MAX))
+        return false;
+    if ((msg->flags & GUEST_START_SUDO) && (~msg->flags & (GUEST_START_ROOT | GUEST_START_SERVICE)))
         return false;
     if (msg->flags & GUEST_START_SERVICE)
         return (msg->flags & (GUEST_START_TTY | GUEST_START_STDIN)) == 0 && msg->n_env == 0 &&

@@ -112,6 +112,8 @@ int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version) M
  */
 #define GUEST_START_PLACES (1u << 6)
 #define GUEST_PLACES_MAX 64u
+/* With SERVICE and ROOT: init runs as root what the sandbox's user asks for by sudo. */
+#define GUEST_START_SUDO (1u << 7)
 /*
  * With SERVICE: these places are volumes, which are bounded by sizes of their own and not by the store's. The bits are
  * in the order of GUEST_PLACES.

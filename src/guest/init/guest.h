@@ -28,7 +28,7 @@ enum guest_exit {
 #define GUEST_PAGE 4096u
 #define PAGE_ROUND(n) (((n) + GUEST_PAGE - 1) / GUEST_PAGE * GUEST_PAGE)
 
-__attribute__((noreturn)) void guest_main(void);
+__attribute__((noreturn)) void guest_main(int argc, char *const *argv, char *const *env);
 __attribute__((noreturn)) void guest_exit(int status);
 uint64_t guest_now_ns(void); /* CLOCK_MONOTONIC */
 
@@ -54,7 +54,9 @@ void control_forget(void);
 /* ---- program.c: from a clone to execve ------------------------------------------------------------ */
 
 #define EXIT_NOT_STARTED 125 /* The status of a process that gave up before execve. */
-#define SHELL_FD_RESULT 8    /* The descriptors that a persistent shell finds beside its stdio (guest_shell.c). */
+#define EXIT_NOT_EXECUTABLE 126
+#define EXIT_NOT_FOUND 127
+#define SHELL_FD_RESULT 8 /* The descriptors that a persistent shell finds beside its stdio (guest_shell.c). */
 #define SHELL_FD_COMMAND 9
 /* The descriptor that a process with a channel finds (channel.c); before that it is the control socket's. */
 #define CHANNEL_FD 3
@@ -89,6 +91,9 @@ struct program {
     uint32_t leaf;    /* The cgroup that it asks for first; 0 for none. */
     /* It waits until this holds instead of executing (unit_probe.c); or NULL. */
     const struct svc_unit *probe;
+    /* Serves the one who asks on this socket instead of executing, and refuses if he may not (sudo.c); or -1. */
+    int sudo_fd;
+    bool sudo_refused;
     /* The child writes these. As MAIN and PROBE it shares our memory until it executes. */
     int stage;  /* The enum guest_stage that it has reached. */
     int errnum; /* Why it stopped there, or 0. */

@@ -83,6 +83,11 @@ static bool has_root(void)
     return (base.flags & GUEST_START_ROOT) != 0;
 }
 
+bool service_may_sudo(uint32_t uid)
+{
+    return uid == INSIDE_ROOT || (has_user && uid == named_user.uid);
+}
+
 void service_program(struct program *program, struct guest_start *start)
 {
     *start = base;
@@ -91,7 +96,7 @@ void service_program(struct program *program, struct guest_start *start)
                                 .user = has_user ? &named_user : NULL,
                                 .bounding = bounding_set,
                                 .report_fd = -1};
-    program->shell_fds[0] = program->shell_fds[1] = program->channel_fd = -1;
+    program->shell_fds[0] = program->shell_fds[1] = program->channel_fd = program->sudo_fd = -1;
 }
 
 void service_user(uint32_t request, const uint8_t *payload, size_t len)
@@ -123,6 +128,7 @@ static void reap(void)
             return;
         if (!worker_reaped((pid_t)pid))
             proc_reaped((pid_t)pid, status, &usage);
+        sudo_retry();
     }
     reap_more = true;
 }
@@ -249,6 +255,8 @@ __attribute__((noreturn)) void service_main(const struct guest_start *start, uin
         guest_exit(GUEST_EXIT_BROKEN);
     if (base.flags & GUEST_START_ADOPT && channel_adopt() != 0)
         guest_exit(GUEST_EXIT_BROKEN);
+    if (base.flags & GUEST_START_SUDO)
+        sudo_listen();
     conn_open(SERVICE_FD_STREAM);
     take_control(); /* what came with START */
     for (;;) {

@@ -223,7 +223,10 @@ struct proc {
     struct call *calls;
     struct shell *shell;
     struct unit *unit; /* It is a process of this unit, and no call of brigd's knows it; or NULL. */
-    uint32_t age;      /* The order of ending. */
+    bool sudo;         /* It serves somebody who asked for root (sudo.c); brigd does not know it either. */
+    bool sudo_refused;
+    int sudo_fd;  /* With sudo, until it is started: the connection. */
+    uint32_t age; /* The order of ending. */
     uint8_t command_len;
     char command[PROC_COMMAND_MAX];
 };
@@ -342,6 +345,21 @@ void unit_call_freed(struct call *call);
 void units_let_go(void); /* In a child that executes nothing: environments are not kept there. */
 /* In a child that has become the unit's user: exits with 0 when it is up. */
 __attribute__((noreturn)) void unit_probe(const struct svc_unit *unit);
+
+/* ---- sudo.c, sudo_ask.c: commands as root --------------------------------------------------------------------- */
+
+#define SUDO_SOCKET "brig/sudo"        /* An abstract name, so it belongs to the sandbox's network namespace. */
+#define SUDO_MESSAGE_MAX (128u * 1024) /* struct svc_proc_start with USER, beside it stdin, stdout and stderr. */
+struct sudo_end {                      /* The answer. */
+    uint32_t status;                   /* as wait(2) gives it */
+    uint32_t failed, errnum;           /* 1 + enum guest_stage if it was not executed, and why. */
+};
+void sudo_listen(void);
+void sudo_retry(void); /* A process has gone, so there may be room. */
+void sudo_ended(void);
+bool service_may_sudo(uint32_t uid);
+__attribute__((noreturn)) void sudo_serve(const struct program *program);                /* In a child that is root. */
+__attribute__((noreturn)) void sudo_main(int argc, char *const *argv, char *const *env); /* The program sudo. */
 
 /* ---- guest_shell.c, ports.c, worker.c --------------------------------------------------------------------- */
 

@@ -40,14 +40,14 @@ struct proc *proc_find(uint32_t number)
 {
     struct proc *proc = proc_find_any(number);
 
-    return proc && !proc->failed && !proc->unit ? proc : NULL;
+    return proc && !proc->failed && !proc->unit && !proc->sudo ? proc : NULL;
 }
 
 struct proc *proc_next(struct proc *after)
 {
     struct proc *proc = after ? after->next : procs;
 
-    while (proc && (proc->failed || proc->unit))
+    while (proc && (proc->failed || proc->unit || proc->sudo))
         proc = proc->next;
     return proc;
 }
@@ -133,8 +133,12 @@ static void proc_ended(struct proc *proc)
         proc_release(proc);
         return;
     }
-    if (proc->failed) {
+    if (proc->failed || proc->sudo) {
+        bool sudo = proc->sudo;
+
         proc_release(proc);
+        if (sudo)
+            sudo_ended();
         return;
     }
     proc->state = PROC_ENDED;

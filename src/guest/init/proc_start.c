@@ -250,6 +250,11 @@ __attribute__((noreturn)) static void be_the_child(const struct spawn *spawn, co
                   ((msg->flags & SVC_PROC_TTY) ? GUEST_START_TTY : 0) | (has_stdin ? GUEST_START_STDIN : 0);
     if (msg->flags & SVC_PROC_USER)
         program.who = msg->user;
+    if (spawn->proc->sudo) {
+        program.user = NULL; /* so it is START's: root */
+        program.sudo_fd = spawn->proc->sudo_fd;
+        program.sudo_refused = spawn->proc->sudo_refused;
+    }
     start.rows = msg->rows;
     start.cols = msg->cols;
     __builtin_memcpy(workdir, msg->workdir.data, msg->workdir.len);

@@ -37,8 +37,6 @@
 #include "jail/selfcheck.h"
 #include "jail/user.h"
 
-#define EXIT_NOT_EXECUTABLE 126
-#define EXIT_NOT_FOUND 127
 #define CHILD_STACK (32u * 1024)
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 
@@ -338,6 +336,8 @@ __attribute__((noreturn)) void program_child(struct program *program)
 
     if (program->kind == PROGRAM_SERVICE && (ret = report(program, CHILD_EXECUTES, 0, -1)) != 0)
         program_give_up(program, ret);
+    if (program->kind == PROGRAM_SERVICE && program->sudo_fd >= 0)
+        sudo_serve(program);
     ret = raw_call4(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, sizeof(no_signals));
     if (ret == 0 && program->probe)
         unit_probe(program->probe);

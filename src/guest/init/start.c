@@ -4,7 +4,7 @@
  * five memory functions that the compiler and the codecs call. Why there is no C library: jail/rawcall.h.
  *
  * Invariants: nothing runs before guest_main() but this; the canary is the kernel's AT_RANDOM; a smashed stack ends pid
- * 1, and with it the sandbox. argv, environment and the rest of the auxiliary vector are not used.
+ * 1, and with it the sandbox. The rest of the auxiliary vector is not used.
  */
 #include <elf.h>
 
@@ -40,7 +40,7 @@ __attribute__((noreturn, used, no_stack_protector)) static void guest_entry(cons
     thread_block[5] &= ~UINT64_C(0xff); /* a NUL first: a string overrun cannot write the canary back */
     if (thread_block[5] == 0 || raw_call2(SYS_arch_prctl, ARCH_SET_FS, thread_block) != 0)
         guest_exit(GUEST_EXIT_BROKEN);
-    guest_main();
+    guest_main((int)stack[0], (char *const *)(stack + 1), (char *const *)(stack + 1 + stack[0] + 1));
 }
 
 __asm__(".globl _start\n"

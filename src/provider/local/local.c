@@ -107,6 +107,7 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
                                    .new_layer = spec->new_layer,
                                    .raw_upper = spec->raw_upper,
                                    .any_user = spec->any_user,
+                                   .sudo = spec->sudo,
                                    .disk = spec->disk,
                                    .disk_from = spec->disk_from,
                                    .volumes = volumes,

@@ -11,7 +11,7 @@
  *     create KEY [name=value...]    memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs,
  *                                   require=all, zygote=KEY, profile=paranoid, statement=1 (then
  *                                   `layers KEY name=on:by:value ...` comes before `up`), template=LAYER,LAYER...,
- *                                   new_layer=NAME, writable=1, root=1, raw_upper=1, boxdisk=NAME, from=NAME,
+ *                                   new_layer=NAME, writable=1, root=1, sudo=1, raw_upper=1, boxdisk=NAME, from=NAME,
  *                                   vol=NAME:TARGET, vol_ro=NAME:TARGET
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
  *     channel KEY                   of process 1, which was there before brig-init; every whole frame is printed:
@@ -527,6 +527,8 @@ static void create(const char *key, char **words, unsigned n)
             spec.writable_root = true;
         else if (strcmp(words[i], "root") == 0)
             spec.root_inside = true;
+        else if (strcmp(words[i], "sudo") == 0)
+            spec.sudo = true;
         else if (strcmp(words[i], "raw_upper") == 0)
             spec.raw_upper = true;
         else if (strcmp(words[i], "boxdisk") == 0)

@@ -18,6 +18,24 @@ told() {
     grep -qE -- "$1" "$WORK/out" || fail "not told $1: $(tail -n 20 "$WORK/out") $(head -c 300 "$WORK/err")"
 }
 
+layers_on_ext4() {
+    truncate -s 32M "$WORK/ext4"
+    mkfs.ext4 -q "$WORK/ext4"
+    mkdir -p -m 700 "$BRIG_LAYERS_DIR"
+    mount -o loop "$WORK/ext4" "$BRIG_LAYERS_DIR" || fail "no ext4 for the layers"
+    chmod 700 "$BRIG_LAYERS_DIR"
+}
+
+layers_away() {
+    n=0
+    until umount "$BRIG_LAYERS_DIR" 2>/dev/null; do # the spawner is on its way out
+        n=$((n + 1))
+        [ $n -lt 100 ] || fail "the store of layers is still in use"
+        usleep 50000
+    done
+    unset BRIG_LAYERS_DIR
+}
+
 t_service_life() {
     need_brig
     services root 'await recovered' 'create a require=all' 'await hello_a' 'run a /bin/sh -c exit_3' 'await exit_a' \
@@ -64,6 +82,33 @@ t_service_daemons_die_with_their_process() {
     no_process 'sleep 7532'
 }
 
+# The command has a leaf of its own, and nothing of it is left when its sudo has ended. The layer lies on a file system
+# that 6.1 can mount with other ids.
+t_service_sudo() {
+    need_brig
+    low=$(printf '%064d' 0)
+    export BRIG_LAYERS_DIR="$WORK/layers"
+    layers_on_ext4
+    mkdir -p "$BRIG_LAYERS_DIR/$low/bin"
+    cp /bin/busybox "$BRIG_LAYERS_DIR/$low/bin"
+    sudo=/usr/local/bin/sudo_busybox
+    services root 'await recovered' "create a template=$low root=1 sudo=1" 'await hello_a' \
+        "run a /bin/busybox sh -c ${sudo}_sh_-c_\"busybox_setsid_busybox_sleep_7534&_busybox_id_-u;_exit_5\"" \
+        'await exit_a' "run a /usr/local/bin/sudo -u 33 busybox id -u" 'await exit_a' \
+        'run a /usr/local/bin/sudo nothing' 'await exit_a' \
+        "run a /bin/busybox sh -c ${sudo}_sleep_7534&_busybox_kill_-9_\$!" 'await exit_a' \
+        'run a /bin/busybox sh -c while_busybox_pgrep_-f_[s]leep;do_busybox_usleep_50000;done' 'await exit_a' \
+        'end a' 'await ended_a' \
+        'create b' 'await hello_b' 'run b /usr/local/bin/sudo id' 'await exit_b' 'end b' 'await ended_b'
+    layers_away
+    told '^output a 1 [0-9]+ 0'
+    told '^exit a status=1280 leaf=1'
+    told '^output a 1 [0-9]+ 33'
+    told '^exit a status=32512 leaf=1'
+    told 'this sandbox does not allow it'
+    told '^exit b status=256 leaf=1'
+}
+
 # Roots of template layers, on a file system that 6.1 can mount with other ids: the machine's own is a tmpfs.
 t_service_root_of_template_layers() {
     need_brig
@@ -73,10 +118,7 @@ t_service_root_of_template_layers() {
     mkdir -p -m 700 "$BRIG_LAYERS_DIR"
     services root 'await recovered' 'stored -' 'await stored'
     told '^stored.*cannot map ids'
-    truncate -s 32M "$WORK/ext4"
-    mkfs.ext4 -q "$WORK/ext4"
-    mount -o loop "$WORK/ext4" "$BRIG_LAYERS_DIR" || fail "no ext4 for the layers"
-    chmod 700 "$BRIG_LAYERS_DIR"
+    layers_on_ext4
     mkdir -p "$BRIG_LAYERS_DIR/$low/bin" "$BRIG_LAYERS_DIR/$low/d" "$BRIG_LAYERS_DIR/$high/d"
     cp /bin/busybox "$BRIG_LAYERS_DIR/$low/bin"
     touch "$BRIG_LAYERS_DIR/$low/d/gone" "$BRIG_LAYERS_DIR/$low/d/who"
@@ -89,13 +131,7 @@ t_service_root_of_template_layers() {
         'run a /bin/busybox stat -c %u:%g:%h /d' 'await exit_a' 'end a' 'await ended_a' \
         "create b template=$low,$high require=all" 'await hello_b' 'run b /bin/busybox ls /d' 'await exit_b' \
         'end b' 'await ended_b' "layer remove $high" 'await layer'
-    n=0
-    until umount "$BRIG_LAYERS_DIR" 2>/dev/null; do # the spawner is on its way out
-        n=$((n + 1))
-        [ $n -lt 100 ] || fail "the store of layers is still in use"
-        usleep 50000
-    done
-    unset BRIG_LAYERS_DIR
+    layers_away
     told '^output a 1 [0-9]+ 33:34'
     told '^exit a status=256'
     told '^output a 1 [0-9]+ 0:0:'
