@@ -328,6 +328,7 @@ static int lock_down(struct daemon_state *d, struct brig_err *err)
     const char *const writable[] = {d->state_dir, d->api.sets_path, NULL};
     const char *const readable[] = {"/proc/self/statm",
                                     "/proc/self/status",
+                                    "/proc/meminfo",
                                     "/etc/resolv.conf",
                                     "/etc/hosts",
                                     "/etc/nsswitch.conf",

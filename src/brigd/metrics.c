@@ -14,6 +14,7 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "build/build.h"
+#include "sandbox/parked/parked.h"
 #include "sandbox/sbox_disks.h"
 #include "template/library.h"
 
@@ -108,6 +109,21 @@ static int put_manager(struct buf *out, const struct api *api)
         {"sandboxes_recovered_total", "counter", "Sandboxes taken over from an earlier brigd.", stats.recovered},
     };
     return r < 0 ? r : put_rows(out, rows, ARRAY_SIZE(rows));
+}
+
+static int put_parked(struct buf *out, const struct api *api)
+{
+    struct parked_stats stats;
+
+    manager_parked_stats(api->manager, &stats);
+    const struct row rows[] = {
+        {"pool_sandboxes", "gauge", "Sandboxes of templates that wait for a create.", stats.waiting},
+        {"pool_sandboxes_making", "gauge", "Those that are being made.", stats.making},
+        {"pool_claims_total", "counter", "Creates that took one of them.", stats.claims},
+        {"pool_misses_total", "counter", "Creates that found none.", stats.misses},
+        {"pool_failures_total", "counter", "Sandboxes that could not be kept ready.", stats.failures},
+    };
+    return put_rows(out, rows, ARRAY_SIZE(rows));
 }
 
 static int put_templates(struct buf *out, const struct api *api)
@@ -216,6 +232,8 @@ static int put_all(struct buf *out, const struct api *api)
 
     if (r == 0)
         r = put_manager(out, api);
+    if (r == 0)
+        r = put_parked(out, api);
     if (r == 0)
         r = put_templates(out, api);
     if (r == 0)

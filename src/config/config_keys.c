@@ -281,6 +281,12 @@ const struct config_key config_keys[] = {
     {"templates", "pool_max", CONFIG_SIZE, AT(templates_pool_max), .fallback = "0", .min = GIB, .max = MAX_SIZE,
      .zero = true,
      .help = "bytes that snapshots, volumes and forkable disks may take; 0: half of what is free at the start"},
+
+    /* ---- [pool] ---- */
+    {"pool", "templates", CONFIG_TEXT, AT(pool_templates), .fallback = "", .rule = config_rule_pool, .list = true, LIVE,
+     .help = "sandboxes of templates that are kept ready, with services up: NAME=COUNT or ORGANISATION/NAME=COUNT"},
+    {"pool", "keep_free", CONFIG_SIZE, AT(pool_keep_free), .fallback = "256m", .min = MIB, .max = MAX_SIZE,
+     .zero = true, LIVE, .help = "none of them is kept while the host has less memory available; 0: always kept"},
 };
 const size_t n_config_keys = ARRAY_SIZE(config_keys);
 _Static_assert(ARRAY_SIZE(config_keys) <= CONFIG_KEYS_MAX, "from[] has a place for every key");
@@ -300,7 +306,7 @@ int config_find(const char *section, const char *key)
 static bool next_section(size_t *at, const char **section)
 {
     static const char *const sections[] = {"server", "store", "manager", "sandbox",  "tools",
-                                           "audit",  "gate",  "secrets", "templates"};
+                                           "audit",  "gate",  "secrets", "templates", "pool"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;

@@ -73,6 +73,7 @@ const char *config_rule_socket(const char *text);
 const char *config_rule_domain(const char *text);
 const char *config_rule_file(const char *text);
 const char *config_rule_allow(const char *text);
+const char *config_rule_pool(const char *text);
 const char *config_rule_hosts(const char *text);
 const char *config_rule_origins(const char *text);
 const char *config_rule_otlp(const char *text);

@@ -343,6 +343,36 @@ const char *config_rule_pull(const char *text)
     return all_words(text, is_pull) ? NULL : "must be REFERENCE or NAME=REFERENCE, with blanks between them";
 }
 
+/* [org-ID/]NAME=COUNT or [org-ID/]NAME:TAG=COUNT. What a name may be is known to those who keep templates. */
+static bool is_pool(const char *word, size_t len)
+{
+    const char *equals = memchr(word, '=', len), *slash = memchr(word, '/', len);
+    const char *name = slash ? slash + 1 : word;
+    char count[8];
+    uint64_t n;
+
+    if (!equals || equals <= name || equals - name >= 128 || (slash && (slash - word < 5 || slash - word >= 64)) ||
+        (slash && memcmp(word, "org-", 4) != 0))
+        return false;
+    for (const char *at = word; at < equals; at++)
+        if (!(*at >= 'a' && *at <= 'z') && !(*at >= 'A' && *at <= 'Z') && !(*at >= '0' && *at <= '9') &&
+            !memchr("._-:", *at, 4) && at != slash)
+            return false;
+    size_t digits = (size_t)(word + len - equals - 1);
+    if (digits == 0 || digits >= sizeof count)
+        return false;
+    memcpy(count, equals + 1, digits);
+    count[digits] = '\0';
+    return parse_u64(count, &n) == 0 && n >= 1 && n <= 1000;
+}
+
+const char *config_rule_pool(const char *text)
+{
+    return all_words(text, is_pool) ? NULL
+                                    : "must be words NAME=COUNT or org-ID/NAME=COUNT with blanks between them, COUNT 1 "
+                                      "to 1000";
+}
+
 const char *config_rule_proxy(const char *text)
 {
     return str_eq(text, "none")    ? NULL

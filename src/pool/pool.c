@@ -485,11 +485,11 @@ void pool_configure(struct pool *pool, const struct config *config)
 
 void pool_json(const struct pool *pool, const char *org, struct json *json)
 {
-    json_array(json);
     for (const struct group *g = pool->groups; g; g = g->next) {
         if (org && !str_eq(org, g->want.org_id))
             continue;
         json_object(json);
+        json_key_string(json, "kind", "interpreter");
         json_key_string(json, "organization_id", g->want.org_id);
         json_key_string(json, "template", g->want.template_name ? g->want.template_name : "host");
         json_key_string(json, "language", tool_language_name(g->want.language));
@@ -506,5 +506,4 @@ void pool_json(const struct pool *pool, const char *org, struct json *json)
         json_key_u64(json, "bytes", g->bytes);
         json_end(json);
     }
-    json_end(json);
 }

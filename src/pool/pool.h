@@ -58,9 +58,8 @@ int pool_prewarm(struct pool *pool, const struct pool_want *want, unsigned count
                  struct brig_err *err) MUST_CHECK; /* They stay until they are unused for a minute. */
 /* Ends everything that is parked for it (NULL: for all), because a configuration has changed. */
 void pool_retire(struct pool *pool, const char *org);
-void pool_json(const struct pool *pool, const char *org /* NULL: all */, struct json *json); /* keys, parked, making,
-                                                                                                target, claims, misses,
-                                                                                                bytes */
+/* Writes one object for each key of the organisation (NULL: of all) into an open array. */
+void pool_json(const struct pool *pool, const char *org, struct json *json);
 /*
  * Returns the argv of the interpreter with our runtime. On host it is /usr/bin/python3 and the like; in a template it
  * is the one that the PATH of the image finds.

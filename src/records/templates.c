@@ -18,6 +18,8 @@
 struct templates {
     struct objects *objects;
     char shared_org[64];
+    void (*changed)(void *ctx);
+    void *changed_ctx;
 };
 
 /* ---- its life ----------------------------------------------------------------------------------------- */
@@ -45,19 +47,29 @@ static void on_unloaded(void *ctx UNUSED, struct object *object)
     object->extra = NULL;
 }
 
+static void on_changed(void *ctx, const struct object *before UNUSED, const struct object *after UNUSED)
+{
+    struct templates *templates = ctx;
+
+    if (templates->changed)
+        templates->changed(templates->changed_ctx);
+}
+
 int templates_create(struct store *store, const char *shared_org, struct templates **ret, struct brig_err *err)
 {
-    static const struct objects_kind kind = {.kind = "template",
-                                             .many = "templates",
-                                             .per_org = TEMPLATES_PER_ORG,
-                                             .org_bytes = TEMPLATES_ORG_BYTES,
-                                             .by_id = true,
-                                             .loaded = on_loaded,
-                                             .unloaded = on_unloaded};
     struct templates *templates = mem_zalloc(sizeof *templates);
 
     if (!templates)
         return err_nomem(err);
+    const struct objects_kind kind = {.kind = "template",
+                                      .many = "templates",
+                                      .per_org = TEMPLATES_PER_ORG,
+                                      .org_bytes = TEMPLATES_ORG_BYTES,
+                                      .by_id = true,
+                                      .loaded = on_loaded,
+                                      .unloaded = on_unloaded,
+                                      .changed = on_changed,
+                                      .ctx = templates};
     int r = str_copy(templates->shared_org, sizeof templates->shared_org, shared_org) < 0
                 ? err_usage(err, "organisation: too long")
                 : objects_create(store, &kind, &templates->objects, err);
@@ -84,6 +96,12 @@ struct objects *templates_objects(struct templates *templates)
 const char *templates_shared_org(const struct templates *templates)
 {
     return templates->shared_org;
+}
+
+void templates_on_change(struct templates *templates, void (*changed)(void *ctx), void *ctx)
+{
+    templates->changed = changed;
+    templates->changed_ctx = ctx;
 }
 
 /* ---- names -------------------------------------------------------------------------------------------- */

@@ -72,6 +72,8 @@ int templates_create(struct store *store, const char *shared_org, struct templat
 void templates_destroy(struct templates *templates);
 struct objects *templates_objects(struct templates *templates);
 const char *templates_shared_org(const struct templates *templates);
+/* changed is called after each commit of a change, of any template; NULL: not any more. */
+void templates_on_change(struct templates *templates, void (*changed)(void *ctx), void *ctx);
 
 /*
  * Checks a name, NAME or NAME:TAG, and writes it as it is kept: ":latest" is left out. BRIG_E_USAGE. The names of what

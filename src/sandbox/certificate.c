@@ -56,6 +56,8 @@ static void put_certificate(struct json *json, const struct sbox *sbox)
         json_key_string(json, "detail", priv->end.detail);
     put_limits_hit(json, priv->end.limits_hit);
     struct brig_usage usage = priv->end.usage;
+    if (priv->pooled && usage.wall_ms != BRIG_USAGE_UNKNOWN) /* the box is older than the sandbox */
+        usage.wall_ms = (uint64_t)(priv->end.ended_at_ns - sbox->created_at_ns) / NS_PER_MS;
     sbox_network(sbox, &usage.net_in_bytes, &usage.net_out_bytes);
     receipt_put_usage(json, &usage);
     network_put(json, sbox);

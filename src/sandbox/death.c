@@ -191,7 +191,7 @@ static bool try_recreate(struct sbox *sbox)
     if (sbox->state != SBOX_CREATING)
         sbox_moved(sbox, SBOX_CREATING);
     network_forget(sbox);
-    priv->up = false;
+    priv->up = priv->pooled = false;
     priv->recreated++;
     priv->has_seen = false;
     sandbox_event(sbox, "sandbox.died", cause);

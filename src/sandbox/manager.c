@@ -8,6 +8,7 @@
  */
 #include "audit/suspicion.h"
 #include "base/list.h"
+#include "sandbox/parked/parked.h"
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
 #include "sandbox/services/services_priv.h"
@@ -110,6 +111,25 @@ struct sbox *sbox_new(struct manager *manager, bool internal)
         manager->stats.sandboxes[sbox->state]++;
     }
     return sbox;
+}
+
+void sbox_adopt(struct sbox *sbox)
+{
+    struct manager *manager = sbox->manager;
+    struct sbox_private *priv = sbox->priv;
+
+    list_remove(list_of(sbox), sbox);
+    manager->n_children--;
+    manager->n_parked--;
+    priv->internal = priv->parked = false;
+    list_push(list_of(sbox), sbox);
+    manager->count++;
+    manager->stats.sandboxes[sbox->state]++;
+    sbox_moved(sbox, SBOX_CREATING);
+    sbox_table_add(sbox);
+    priv->announced = priv->settling = false;
+    priv->pooled = true;
+    sbox->created_at_ns = sbox->updated_at_ns = clock_real_ns();
 }
 
 void sbox_table_add(struct sbox *sbox)
@@ -256,6 +276,7 @@ void sbox_retire(struct sbox *sbox)
     list_remove(list_of(sbox), sbox);
     if (sbox->priv->internal) {
         manager->n_children--;
+        manager->n_parked -= sbox->priv->parked;
     } else {
         manager->count--;
         manager->stats.sandboxes[sbox->state]--;
@@ -358,6 +379,8 @@ int manager_create(const struct manager_options *options, void (*ready)(void *ct
     if (r == 0)
         r = idem_load(manager, err);
     if (r == 0)
+        r = parked_start(manager, err);
+    if (r == 0)
         r = recover_start(manager, err);
     if (r == 0 && (manager->provider->ops->caps & PROVIDER_POOL)) {
         /* Without prepared ones it works too, only slower: no reason not to start. */
@@ -384,6 +407,7 @@ void manager_destroy(struct manager *manager)
     loop_timer_clear(manager->loop, &manager->shut);
     loop_timer_clear(manager->loop, &manager->start);
     recover_done(manager);
+    parked_stop(manager);
     disks_stop(manager);
     store_ops_orphan(manager);
     network_stop(manager); /* before the sandboxes: their slots live on */
@@ -408,6 +432,7 @@ void manager_configure(struct manager *manager, const struct config *config)
     if (pool && (manager->provider->ops->caps & PROVIDER_POOL))
         (void)!manager->provider->ops->pool(manager->provider, (unsigned)config->pool, NULL);
     idle_start(manager);
+    parked_configure(manager);
 }
 
 void manager_stats(const struct manager *manager, struct manager_stats *ret)

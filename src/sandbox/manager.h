@@ -97,6 +97,7 @@ struct sbox_spec {
     struct sbox_secret *secrets;
     size_t n_secrets; /* At most SLOT_SECRETS_MAX. */
     bool internal;    /* For child.c: no list, event, metric or quota of sandboxes counts it; max_runs does. */
+    bool parked;      /* With internal, for parked/: it waits for a create. max_runs does not count it. */
     /* The service works in it for an organisation: only the socket's administrator finds it or sees it in a list. */
     bool service;
     /* With internal: its gate is made for more than its first policy names (enum gate_shape). */

@@ -148,7 +148,8 @@ struct sbox_private {
     bool lingered;
     bool finishing;         /* The box has ended; the certificate is on its way. */
     bool announced;         /* Its create has been answered with success. */
-    bool internal;          /* As its spec says, from its first day. */
+    bool internal;          /* As its spec says, until a create takes it over. */
+    bool parked, pooled;    /* It waits for a create (parked/); its create took such a one. */
     struct child *children; /* child.c */
     unsigned pins;
     struct sbox *by_id, *by_name; /* The chains of the tables. */
@@ -243,6 +244,8 @@ struct manager {
     struct sbox *first;
     struct sbox *children; /* The internal ones. */
     size_t count, n_children, creating;
+    size_t n_parked;       /* Of the children: those of parked/, from their making until they are gone or taken. */
+    struct parked *parked; /* parked/ */
     unsigned n_early;
     struct sbox *by_id[BUCKETS], *by_name[BUCKETS];
     struct idem *idems[BUCKETS], *idem_first, *idem_last;
@@ -287,10 +290,7 @@ store_rows_fn store_op_rows;
 void store_ops_orphan(struct manager *manager);
 
 /* ---- kept.c -------------------------------------------------------------------------------------------- */
-/*
- * Keeps output of a program. Returns false if it is not kept, because memory is short or the organisation has its
- * share.
- */
+/* Keeps output of a program. Returns false if it is not kept: memory is short or the organisation has its share. */
 bool kept_add(struct manager *manager, const char *org_id, struct buf *to, const uint8_t *data, size_t len) MUST_CHECK;
 void kept_drop(struct manager *manager, const char *org_id, struct buf *kept);   /* frees it */
 void kept_done(struct manager *manager, const char *org_id, struct buf kept[3]); /* frees both streams */

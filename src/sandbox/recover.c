@@ -11,6 +11,7 @@
  * brig-init's list has to confirm, the others are closed as host-error. Only then is the service ready. A sandbox that
  * does not answer within ANSWER_NS is not waited for, and ended.
  */
+#include "sandbox/parked/parked.h"
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
 #include "sandbox/sbox_disks.h"
@@ -33,6 +34,7 @@ static void on_ready(struct loop_timer *timer)
     recover_done(manager);
     manager->is_ready = true;
     disks_collect(manager);
+    parked_look(manager);
     if (manager->ready)
         manager->ready(manager->ready_ctx);
 }

@@ -17,6 +17,7 @@ static void put_row(struct json *json, const struct sbox *sbox)
     json_key_u64(json, "ends_at_boot_ns", sbox->ends_at_boot_ns);
     json_key_bool(json, "paused_by_timeout", priv->paused_by_timeout);
     json_key_u64(json, "recreated", priv->recreated);
+    json_key_bool(json, "pooled", priv->pooled);
     json_key_u64(json, "next_proc", priv->reserved);
     json_key_string(json, "created_by", priv->creator.actor);
     json_key_string(json, "created_as", standing_name(caller_standing(&priv->creator)));
@@ -109,6 +110,7 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
     sbox->ends_at_boot_ns = json_get_u64(doc, "ends_at_boot_ns");
     priv->paused_by_timeout = json_get_bool(doc, "paused_by_timeout");
     priv->recreated = (uint32_t)json_get_u64(doc, "recreated");
+    priv->pooled = json_get_bool(doc, "pooled");
     uint64_t next = json_get_u64(doc, "next_proc");
     sbox->next_proc = next && next < INT32_MAX ? (uint32_t)next : 1;
     priv->reserved = sbox->next_proc;

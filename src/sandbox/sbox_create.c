@@ -8,6 +8,9 @@
  * With a network brig-egress is asked at the same time (network.c), and the last of its answers and the commit ends the
  * create; only a sandbox that brokers must have its authority's TLS certificate before there can be a box.
  *
+ * A create that fits a parked sandbox (parked/parked.h) takes that: it has a box and an id already, and begins at the
+ * row. If its services are not all ready any more, or it dies before its row is asked for, it is made the ordinary way.
+ *
  * Until the commit the sandbox is `creating`; if anything fails, the box is ended, the caller gets the reason, and
  * nothing is left. A crash between `up` and the commit leaves a box without a row, which the next start ends as an
  * orphan.
@@ -15,6 +18,7 @@
 #include "base/id.h"
 #include "codec/wire/guest_svc.h"
 #include "provider/providers.h"
+#include "sandbox/parked/parked.h"
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
 #include "sandbox/services/services_priv.h"
@@ -68,7 +72,7 @@ static void running(struct sbox *sbox)
         sandbox_audit(manager, is_new(sbox) ? &priv->creator : NULL, sbox->org_id, action, sbox->id, "ok",
                       sbox->spec.name, false);
     sandbox_event(sbox, action, NULL);
-    if (is_new(sbox) && sbox->spec.image)
+    if (is_new(sbox) && sbox->spec.image && !priv->parked)
         note_use(sbox);
     struct idem *idem = take_ptr(&priv->idem);
     sbox_done_fn *done = take_ptr(&priv->create_done);
@@ -164,6 +168,10 @@ void create_services_done(struct sbox *sbox, const struct brig_err *err)
 {
     if (sbox->state != SBOX_CREATING)
         return;
+    if (err && sbox->priv->pooled) {
+        sbox_ops(sbox)->end(sbox->priv->box); /* create_ended() goes on */
+        return;
+    }
     if (err && !sbox->spec.services_keep) {
         give_up(sbox, err);
         return;
@@ -248,6 +256,55 @@ static int make_workdir(struct sbox *sbox, struct brig_err *err)
         return err_usage(err, "workdir %s: too long", dir);
     return link_call(sbox->priv->link, SVC_FILE_MKDIR, message, (size_t)(out.at - message), &events, &sbox->priv->mkdir,
                      err);
+}
+
+/* ---- a parked sandbox ------------------------------------------------------------------------------------ */
+
+static void on_taken(struct loop_timer *timer)
+{
+    struct sbox *sbox = timer->ctx;
+    struct brig_err err = {0};
+
+    (void)!sbox_park_later(sbox);
+    if (sbox->state != SBOX_CREATING)
+        return;
+    if (!sbox->spec.services)
+        commit(sbox);
+    else if (services_check(sbox, &err) < 0)
+        create_services_done(sbox, &err);
+}
+
+static void on_again(struct loop_timer *timer)
+{
+    struct sbox *sbox = timer->ctx;
+    struct brig_err err = {0};
+
+    (void)!sbox_park_later(sbox);
+    link_destroy(take_ptr(&sbox->priv->link));
+    if (create_box(sbox, &err) == 0)
+        return;
+    sbox->priv->create_err = err;
+    create_ended(sbox);
+}
+
+/* From the loop: nobody is called back from within the create. */
+static void soon(struct sbox *sbox, loop_timer_fn *fn)
+{
+    sbox->priv->later.fn = fn;
+    /* moves it: cannot fail */
+    (void)!loop_timer_set(sbox->manager->loop, &sbox->priv->later, loop_now_ns(), NULL);
+}
+
+/* The parked one was no good, and nobody has heard of it: the create begins again without it. */
+static bool make_again(struct sbox *sbox)
+{
+    struct sbox_private *priv = sbox->priv;
+
+    if (!priv->pooled || priv->settling || sbox->state != SBOX_CREATING || sbox->manager->shutting_down)
+        return false;
+    priv->pooled = priv->up = false;
+    soon(sbox, on_again);
+    return true;
 }
 
 /* ---- the box ---------------------------------------------------------------------------------------------- */
@@ -401,6 +458,8 @@ void create_ended(struct sbox *sbox)
     struct sbox_private *priv = sbox->priv;
     struct brig_err err = {0};
 
+    if (make_again(sbox))
+        return;
     failure_of(sbox, &err);
     if (!priv->internal) {
         manager->creating--;
@@ -446,16 +505,26 @@ static int admit(struct manager *manager, const struct caller *caller, struct sb
             audit_add(manager->audit, &event, NULL, NULL);
         return r;
     }
-    struct sbox *sbox = sbox_new(manager, spec->internal);
+    struct sbox *sbox = parked_take(manager, spec);
+    if (!sbox) {
+        if (!spec->internal)
+            parked_give_way(manager);
+        sbox = sbox_new(manager, spec->internal);
+    }
     if (!sbox)
         return err_nomem(err);
+    sbox->priv->parked = spec->parked;
+    manager->n_parked += spec->parked;
     str_assign(sbox->org_id, caller->org_id);
     str_assign(sbox->key_id, caller->key_id);
     sbox->priv->creator = *caller;
     sbox->spec = *spec;
     *spec = (struct sbox_spec){0};
     sbox_name_add(sbox);
-    r = create_box(sbox, err);
+    if (sbox->priv->pooled)
+        soon(sbox, on_taken);
+    else
+        r = create_box(sbox, err);
     if (r < 0) {
         if (!sbox->priv->internal) {
             manager->stats.create_failures++;

@@ -157,6 +157,7 @@ void sbox_json(const struct sbox *sbox, struct json *json)
         receipt_put_time(json, "ends_at", clock_real_ns() + left);
     }
     json_key_u64(json, "processes", sbox->processes);
+    json_key_bool(json, "pooled", sbox->priv->pooled);
     if (sbox->spec.forked_from[0])
         json_key_string(json, "forked_from", sbox->spec.forked_from);
     if (sbox->spec.restored_from[0])

@@ -171,8 +171,8 @@ static size_t list_uses_template(const struct sbox *first, const char *org, cons
 {
     size_t n = 0;
 
-    for (const struct sbox *s = first; s; s = s->next)
-        n += s->spec.image && str_eq(s->spec.image->org, org) && str_eq(s->spec.image->name, name);
+    for (const struct sbox *s = first; s; s = s->next) /* parked ones are ended when the template goes */
+        n += !s->priv->parked && s->spec.image && str_eq(s->spec.image->org, org) && str_eq(s->spec.image->name, name);
     return n;
 }
 

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "records/images/registries.h"
 #include "run/execute.h"
+#include "sandbox/parked/parked.h"
 
 #define PREWARM_MAX 1000
 
@@ -16,7 +17,10 @@ void route_pool_list(struct request *rq)
     struct json json = JSON_INIT(&out);
 
     json_object(&json);
-    json_key(&json, "pools"), pool_json(rq->api->pool, org, &json);
+    json_key_array(&json, "pools");
+    pool_json(rq->api->pool, org, &json);
+    manager_parked_json(rq->api->manager, org, &json);
+    json_end(&json);
     json_key(&json, "sets"), sets_json(rq->api->sets, rq->caller.org_id, &json);
     json_end(&json);
     request_json(rq, 200, &json);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cli_pool.c: `brig pool ls|prewarm`: interpreters that wait for runs, and the dependency sets that they have. */
+/* cli_pool.c: `brig pool ls|prewarm`: interpreters that wait for runs, and sandboxes of templates that wait for a create. */
 #include "base/str.h"
 #include "cli/listing.h"
 
@@ -19,15 +19,18 @@ static const struct flag_table prewarm_table = {.usage = "brig pool prewarm [--l
 
 static int put_language(struct buf *out, const struct json_value *pool)
 {
+    if (str_eq(get_text(pool, "kind", ""), "sandbox"))
+        return buf_printf(out, "sandbox");
     return buf_printf(out, "%s%s", get_text(pool, "language", "-"), json_get_bool(pool, "strict") ? " strict" : "");
 }
 
 static const struct listing pools = {
-    .words = {"brig pool ls [-o FORMAT]", "Lists pools: how many interpreters wait, and how many there should be.",
+    .words = {"brig pool ls [-o FORMAT]",
+              "Lists pools: how many interpreters or sandboxes wait, and how many there should be.",
               listing_names + 1, 1, 0},
     .path = "/v1/pools",
     .member = "pools",
-    .columns = {COLUMN("LANGUAGE", "language", .put = put_language), COLUMN(">PARKED", "parked", .kind = COLUMN_NUMBER),
+    .columns = {COLUMN("KIND", "language", .put = put_language), COLUMN("TEMPLATE", "template"), COLUMN(">PARKED", "parked", .kind = COLUMN_NUMBER),
                 COLUMN(">MAKING", "making", .kind = COLUMN_NUMBER), COLUMN(">TARGET", "target", .kind = COLUMN_NUMBER),
                 COLUMN(">CLAIMS", "claims", .kind = COLUMN_NUMBER), COLUMN(">MISSES", "misses", .kind = COLUMN_NUMBER),
                 COLUMN(">MEMORY", "bytes", .kind = COLUMN_BYTES), COLUMN("*REQUIREMENTS", "requirements", .most = 12)},
@@ -62,4 +65,4 @@ static const struct cli_verb subs[] = {
     {"prewarm", "have interpreters ready", .main = prewarm},
 };
 
-const struct cli_verb cli_verb_pool = {"pool", "warm interpreters: ls, prewarm", CLI_SUBS(subs)};
+const struct cli_verb cli_verb_pool = {"pool", "warm interpreters and sandboxes: ls, prewarm", CLI_SUBS(subs)};

@@ -311,13 +311,15 @@ static void on_listed(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const u
     ask->call = NULL;
     if (errnum)
         ask_fail_errno(ask, errnum);
+    else if (ask->check)
+        services_checked(ask);
     else if (ask->create)
         services_start_failed(ask);
     else
         answer(ask);
 }
 
-static int ask_list(struct ask *ask, struct brig_err *err)
+int ask_list(struct ask *ask, struct brig_err *err)
 {
     const struct call_events events = {.event = on_info, .reply = on_listed, .ctx = ask};
 

@@ -17,6 +17,7 @@ struct ask {
     service_done_fn *done; /* NULL: the client has left, or it is a create */
     void *ctx;
     bool create;
+    bool check; /* With create: they were up before; are they still? */
     bool control;
     enum svc_unit_op op;
     struct caller caller;
@@ -41,7 +42,8 @@ void ask_free(struct ask *ask);
 void ask_fail(struct ask *ask, const struct brig_err *err); /* It tells whoever asked, and frees it. */
 void ask_fail_errno(struct ask *ask, uint32_t errnum);
 void ask_arm(struct ask *ask, uint64_t ns); /* It has so much time. */
-void ask_list_or_fail(struct ask *ask);     /* Asks what they are doing. */
+int ask_list(struct ask *ask, struct brig_err *err) MUST_CHECK; /* Asks what they are doing. */
+void ask_list_or_fail(struct ask *ask);                         /* The same; whoever asked is told of a failure. */
 /* The spec's own list, which was judged when it was asked for. */
 int services_defs(const struct sbox *sbox, struct json_doc **ret_doc, struct service_defs *ret,
                   struct brig_err *err) MUST_CHECK;
@@ -55,11 +57,14 @@ int service_log_begin(struct sbox *sbox, const char *name, uint64_t offset, bool
 /* services_start.c */
 /* Starts those of the spec; create_services_done() follows unless it fails. */
 int services_begin(struct sbox *sbox, struct brig_err *err) MUST_CHECK;
+/* The same for those that are there already: are all of them ready? */
+int services_check(struct sbox *sbox, struct brig_err *err) MUST_CHECK;
 void services_gone(struct sbox *sbox); /* The box has ended: everybody who waits is told. */
 void services_free(struct sbox *sbox); /* nobody is told */
 /* sbox_create.c: they are up, or why not. */
 void create_services_done(struct sbox *sbox, const struct brig_err *err);
 /* services_start.c: one has failed, and what they are doing is known now. */
 void services_start_failed(struct ask *ask);
+void services_checked(struct ask *ask); /* It was a check. */
 
 #endif

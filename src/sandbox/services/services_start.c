@@ -137,6 +137,43 @@ int services_begin(struct sbox *sbox, struct brig_err *err)
     return r;
 }
 
+int services_check(struct sbox *sbox, struct brig_err *err)
+{
+    struct ask *ask = ask_new(sbox, NULL, NULL, err);
+
+    if (!ask)
+        return -ENOMEM;
+    ask->create = ask->check = true;
+    int r = ask_list(ask, err);
+    if (r < 0)
+        ask_free(ask);
+    else
+        ask_arm(ask, SERVICES_MARGIN_NS);
+    return r;
+}
+
+void services_checked(struct ask *ask)
+{
+    struct sbox *sbox = ask->sbox;
+    const char *at = sbox->spec.service_names;
+    struct brig_err err = {0};
+    unsigned n = 0;
+
+    for (; at && *at; at += strcspn(at, " "), at += strspn(at, " "))
+        n++;
+    for (unsigned i = 0; i < ask->n; i++)
+        if (ask->infos[i].state != SVC_UNIT_READY)
+            (void)err_set(&err, BRIG_E_CONFLICT, 0, "service %s is not ready", ask->names[i]);
+    if (ask->n != n)
+        (void)err_set(&err, BRIG_E_HOST, 0, "services of sandbox %s: %u of %u", sbox_label(sbox), ask->n, n);
+    if (err.code) {
+        ask_fail(ask, &err);
+        return;
+    }
+    ask_free(ask);
+    create_services_done(sbox, NULL);
+}
+
 /* ---- a create that fails --------------------------------------------------------------------------------------- */
 
 /* The last lines of the one that has failed are there, as far as they could be had. */
