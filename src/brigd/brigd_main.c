@@ -145,8 +145,10 @@ static void end_sandboxes(struct daemon_state *d)
     if (d->api.drained)
         return;
     d->api.drained = true;
-    if (d->keep || d->spawner_gone)
+    if (d->spawner_gone)
         d->quit = true;
+    else if (d->keep)
+        manager_leave(d->api.manager, on_shut_down, d);
     else
         manager_shut_down(d->api.manager, on_shut_down, d);
 }

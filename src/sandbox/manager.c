@@ -462,15 +462,28 @@ static void manager_check_shut(struct manager *manager)
 {
     if (!manager->shutting_down || !manager->shut_done)
         return;
-    if (manager->children)
+    if (manager->leaving ? manager->n_parked > 0 : manager->children != NULL)
         return;
-    for (struct sbox *sbox = manager->first; sbox; sbox = sbox->next)
+    for (struct sbox *sbox = manager->leaving ? NULL : manager->first; sbox; sbox = sbox->next)
         if (sbox->state == SBOX_STOPPING || sbox->state == SBOX_CREATING || !keeps(manager))
             return;
     manager->shut.fn = on_shut;
     manager->shut.ctx = manager;
     if (loop_timer_set(manager->loop, &manager->shut, loop_now_ns(), NULL) < 0)
         on_shut(&manager->shut);
+}
+
+void manager_leave(struct manager *manager, void (*done)(void *ctx), void *ctx)
+{
+    manager->shutting_down = manager->leaving = true;
+    manager->shut_done = done;
+    manager->shut_ctx = ctx;
+    for (struct sbox *sbox = manager->children, *next; sbox; sbox = next) {
+        next = sbox->next;
+        if (sbox->priv->parked && sbox_move(sbox, SBOX_STOPPING, NULL) == 0)
+            sbox_stop(sbox, NULL, "shutdown", "shutdown");
+    }
+    manager_check_shut(manager);
 }
 
 void manager_shut_down(struct manager *manager, void (*done)(void *ctx), void *ctx)

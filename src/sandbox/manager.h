@@ -337,6 +337,8 @@ struct manager_stats {
 void manager_stats(const struct manager *manager, struct manager_stats *ret);
 /* Ends (or keeps, by config) every sandbox; done is called when the provider has none of those that must end. */
 void manager_shut_down(struct manager *manager, void (*done)(void *ctx), void *ctx);
+/* The same for one whose sandboxes live on: only those that wait for a create end, since nobody will take them. */
+void manager_leave(struct manager *manager, void (*done)(void *ctx), void *ctx);
 /* May a caller of this standing name private addresses ([gate] private_ranges)? */
 bool policy_may_private(enum standing who, const struct config *config);
 /* May a caller of this standing write a policy that allows these ranges (spec_network.c)? BRIG_E_FORBIDDEN. */

@@ -244,7 +244,7 @@ struct manager {
     struct sbox *first;
     struct sbox *children; /* The internal ones. */
     size_t count, n_children, creating;
-    size_t n_parked;       /* Of the children: those of parked/, from their making until they are gone or taken. */
+    size_t n_parked;       /* So many of the children are of parked/, in making and ending ones too. */
     struct parked *parked; /* parked/ */
     unsigned n_early;
     struct sbox *by_id[BUCKETS], *by_name[BUCKETS];
@@ -268,9 +268,9 @@ struct manager {
     struct recovery *recovery;
     void (*ready)(void *ctx);
     void *ready_ctx;
-    struct network *network; /* network.c */
-    unsigned orphans;        /* Those of an earlier life that must end and are not gone yet. */
-    bool is_ready, shutting_down;
+    struct network *network;               /* network.c */
+    unsigned orphans;                      /* Those of an earlier life that must end and are not gone yet. */
+    bool is_ready, shutting_down, leaving; /* leaving: sandboxes live on */
     void (*shut_done)(void *ctx);
     void *shut_ctx;
 };

@@ -125,7 +125,7 @@ int quota_check(struct manager *manager, const struct caller *caller, const stru
     const size_t others = manager->count - (without != NULL);
 
     if (spec->parked)
-        return 0; /* parked/ asks for none for which there is no room, and they give way */
+        return 0;         /* parked/ asks for none for which there is no room, and they give way */
     if (spec->internal) { /* whose run it is, and may have, is known when it is claimed */
         if (manager->n_children - manager->n_parked >= c->tools_max_runs)
             return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of runs (%" PRIu64 ") reached", c->tools_max_runs);

@@ -404,7 +404,8 @@ class Away(PoolTest):
         tag = tag[tag.rindex("."):]
         self.assertEqual(len(self.boxes(tag)), 3)
         d.stop()
-        wait_until("only the one that is kept is left", lambda: [kept["id"] in name for name in self.boxes(tag)] == [True])
+        wait_until("only the one that is kept is left",
+                   lambda: [kept["id"] in name for name in self.boxes(tag)] == [True])
         d.start()
         self.assertTrue(d.ask("GET", f"/v1/sandboxes/{kept['id']}").json["pooled"])
 

@@ -575,6 +575,22 @@ static void survives_every_allocation_failure(void **state)
 
 /* Names that others gave their settings: read where ours is not set, the first of a row wins, and values are as they
  * write them. */
+static void refuses_pools_that_mean_nothing(void **state UNUSED)
+{
+    static const char *const pools[] = {"web",      "web=0",  "web=1001", "=1",     "web=1x",      "a/web=1",
+                                        "org-/w=1", "web=-1", "org-1/=1", "we*b=1", "org-1/a/b=1", "web="};
+    for (size_t i = 0; i < ARRAY_SIZE(pools); i++) {
+        char text[128], want[256];
+        snprintf(text, sizeof text, "[pool]\ntemplates = ['ok=1', '%s']\n", pools[i]);
+        snprintf(want, sizeof want,
+                 ":2: [pool] templates = ok=1 %s: must be words NAME=COUNT or org-ID/NAME=COUNT with blanks between "
+                 "them, COUNT 1 to 1000",
+                 pools[i]);
+        assert_refused(text, want);
+    }
+    config_free(load("[pool]\ntemplates = ['web:1.2=1', 'org-1a/Web_b=1000']\nkeep_free = 0\n", NULL));
+}
+
 static void takes_others_names(void **state)
 {
     char *env[8] = {(char[]){"BRIG_RUN_DIR=/run/x"},           (char[]){"LETTA_TOOL_SANDBOX_DIR=/three"},
@@ -647,6 +663,7 @@ int main(void)
         cmocka_unit_test(rules_between_keys),
         cmocka_unit_test(variables_and_flags_win),
         cmocka_unit_test(masks_secrets),
+        cmocka_unit_test(refuses_pools_that_mean_nothing),
         cmocka_unit_test(takes_others_names),
         cmocka_unit_test(says_what_needs_a_restart),
         cmocka_unit_test(finds_its_file),

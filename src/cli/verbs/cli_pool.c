@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cli_pool.c: `brig pool ls|prewarm`: interpreters that wait for runs, and sandboxes of templates that wait for a create. */
+/* cli_pool.c: `brig pool ls|prewarm`: interpreters that wait for runs, and sandboxes of templates that wait for a
+ * create. */
 #include "base/str.h"
 #include "cli/listing.h"
 
@@ -26,14 +27,15 @@ static int put_language(struct buf *out, const struct json_value *pool)
 
 static const struct listing pools = {
     .words = {"brig pool ls [-o FORMAT]",
-              "Lists pools: how many interpreters or sandboxes wait, and how many there should be.",
-              listing_names + 1, 1, 0},
+              "Lists pools: how many interpreters or sandboxes wait, and how many there should be.", listing_names + 1,
+              1, 0},
     .path = "/v1/pools",
     .member = "pools",
-    .columns = {COLUMN("KIND", "language", .put = put_language), COLUMN("TEMPLATE", "template"), COLUMN(">PARKED", "parked", .kind = COLUMN_NUMBER),
-                COLUMN(">MAKING", "making", .kind = COLUMN_NUMBER), COLUMN(">TARGET", "target", .kind = COLUMN_NUMBER),
-                COLUMN(">CLAIMS", "claims", .kind = COLUMN_NUMBER), COLUMN(">MISSES", "misses", .kind = COLUMN_NUMBER),
-                COLUMN(">MEMORY", "bytes", .kind = COLUMN_BYTES), COLUMN("*REQUIREMENTS", "requirements", .most = 12)},
+    .columns = {COLUMN("KIND", "language", .put = put_language), COLUMN("TEMPLATE", "template"),
+                COLUMN(">PARKED", "parked", .kind = COLUMN_NUMBER), COLUMN(">MAKING", "making", .kind = COLUMN_NUMBER),
+                COLUMN(">TARGET", "target", .kind = COLUMN_NUMBER), COLUMN(">CLAIMS", "claims", .kind = COLUMN_NUMBER),
+                COLUMN(">MISSES", "misses", .kind = COLUMN_NUMBER), COLUMN(">MEMORY", "bytes", .kind = COLUMN_BYTES),
+                COLUMN("*REQUIREMENTS", "requirements", .most = 12)},
 };
 
 static int prewarm(int argc, char **argv)

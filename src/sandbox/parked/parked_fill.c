@@ -22,7 +22,7 @@
 void parked_fill_at(struct parked *parked, uint64_t at_ns)
 {
     if (parked->fill_at_ns && parked->fill_at_ns <= at_ns)
-        return; /* it comes sooner */
+        return;                                                                 /* it comes sooner */
     if (loop_timer_set(parked->manager->loop, &parked->fill, at_ns, NULL) == 0) /* else the next look does it */
         parked->fill_at_ns = at_ns;
 }
@@ -218,14 +218,14 @@ static bool lacks(const struct parked_group *group, uint64_t now)
     return group->shape && group->waiting + group->making < group->target && now >= group->not_before_ns;
 }
 
-/* Of those that lack some, the one that lacks most in parts of what it should have. */
+/* Returns the one that lacks most, in parts of what it should have; or NULL if none lacks any. */
 static struct parked_group *next_group(const struct parked *parked, uint64_t now)
 {
     struct parked_group *best = NULL;
 
     for (struct parked_group *group = parked->groups; group; group = group->next)
-        if (lacks(group, now) && (!best || (group->waiting + group->making) * best->target <
-                                               (best->waiting + best->making) * group->target))
+        if (lacks(group, now) &&
+            (!best || (group->waiting + group->making) * best->target < (best->waiting + best->making) * group->target))
             best = group;
     return best;
 }

@@ -6,7 +6,7 @@
 #include "sandbox/parked/parked.h"
 #include "sandbox/private.h"
 
-#define PARKED_MAKING_MAX 2u          /* So many are made at once: a create that comes meanwhile has the rest. */
+#define PARKED_MAKING_MAX 2u             /* So many are made at once: a create that comes meanwhile has the rest. */
 #define PARKED_QUIET_NS (2 * NS_PER_MS)  /* A refill waits so long after a claim, */
 #define PARKED_HELD_NS (150 * NS_PER_MS) /* and while creates are under way, but not longer than this. */
 #define PARKED_LOOK_NS (5 * NS_PER_SEC)  /* The time between two looks at the memory of the host. */
@@ -28,7 +28,7 @@ struct parked_group {
     struct parked_group *next, *prev;
     char org[64], name[TEMPLATE_NAME_MAX];
     uint64_t target;
-    char *shape;     /* What its sandboxes are made of; NULL: it cannot be had now, and `why` says the reason. */
+    char *shape; /* What its sandboxes are made of; NULL: it cannot be had now, and `why` says the reason. */
     char image_org[64], image_name[TEMPLATE_NAME_MAX]; /* the template that the name means, for a quick comparison */
     struct parked_one *first, *last;                   /* oldest first */
     uint64_t waiting, making, claims, misses;

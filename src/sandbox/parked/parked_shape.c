@@ -3,8 +3,8 @@
  * parked_shape.c: says what a sandbox is made of, so that a create can be compared with a parked one.
  *
  * The shape is written like the row of a sandbox, from all that a spec can say, without the few members that only brigd
- * reads and that the create brings itself. A member of a later day is therefore part of the shape until somebody decides
- * otherwise: then a create that names it is made the ordinary way, which is slower and never wrong.
+ * reads and that the create brings itself. A member of a later day is therefore part of the shape until somebody
+ * decides otherwise: then a create that names it is made the ordinary way, which is slower and never wrong.
  */
 #include "sandbox/parked/parked.h"
 

@@ -41,7 +41,7 @@ struct ask *ask_new(struct sbox *sbox, service_done_fn *done, void *ctx, struct 
 void ask_free(struct ask *ask);
 void ask_fail(struct ask *ask, const struct brig_err *err); /* It tells whoever asked, and frees it. */
 void ask_fail_errno(struct ask *ask, uint32_t errnum);
-void ask_arm(struct ask *ask, uint64_t ns); /* It has so much time. */
+void ask_arm(struct ask *ask, uint64_t ns);                     /* It has so much time. */
 int ask_list(struct ask *ask, struct brig_err *err) MUST_CHECK; /* Asks what they are doing. */
 void ask_list_or_fail(struct ask *ask);                         /* The same; whoever asked is told of a failure. */
 /* The spec's own list, which was judged when it was asked for. */
