@@ -38,7 +38,7 @@ int build_context_begin(struct build *build, void (*ready)(void *ctx), void *ctx
     AUTO_FD int copy = r == 0 ? fcntl(build->context->fd, F_DUPFD_CLOEXEC, 3) : -1;
     if (r == 0 && copy < 0)
         r = err_host(err, "a file for the context");
-    if (r == 0 && spool_create(builds->o.workers, copy, on_wrote, build, &build->spool) < 0)
+    if (r == 0 && spool_create(builds->o.workers, build->caller.org_id, copy, on_wrote, build, &build->spool) < 0)
         r = err_nomem(err);
     if (r < 0) {
         library_file_done(builds->o.library, take_ptr(&build->context));

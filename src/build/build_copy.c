@@ -365,7 +365,7 @@ static int key_of_context(struct build_stage *stage, struct build_key *key, stru
     *keying = (struct keying){.job = {.work = work, .done = on_keyed}, .stage = stage, .key = key};
     stage->keying = keying;
     stage->build->keyings++;
-    workers_add(stage->build->builds->o.workers, &keying->job);
+    workers_add_bounded(stage->build->builds->o.workers, workers_owner(stage->build->caller.org_id), &keying->job);
     return 1;
 }
 

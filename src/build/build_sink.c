@@ -44,7 +44,7 @@ int sink_create(struct build_stage *stage, void (*wrote)(struct build_stage *sta
     AUTO_FD int copy = r == 0 ? fcntl(sink->file->fd, F_DUPFD_CLOEXEC, 3) : -1;
     if (r == 0 && copy < 0)
         r = err_host(err, "a file for a layer");
-    if (r == 0 && spool_create(builds->o.workers, copy, on_wrote, sink, &sink->spool) < 0)
+    if (r == 0 && spool_create(builds->o.workers, stage->build->caller.org_id, copy, on_wrote, sink, &sink->spool) < 0)
         r = err_nomem(err);
     if (r < 0) {
         sink_free(sink);

@@ -126,7 +126,7 @@ static void burnt(struct job *job)
     mem_free((struct burning *)job);
 }
 
-static void burn_arena(struct workers *workers, struct arena *arena)
+static void burn_arena(struct workers *workers, const char *org, struct arena *arena)
 {
     struct burning *burning = mem_zalloc(sizeof *burning);
 
@@ -135,7 +135,7 @@ static void burn_arena(struct workers *workers, struct arena *arena)
         return;
     }
     *burning = (struct burning){.job = {.work = burn, .done = burnt}, .arena = arena};
-    workers_add(workers, &burning->job);
+    workers_add_bounded(workers, workers_owner(org), &burning->job);
 }
 
 void build_shrink(struct build *build)
@@ -173,7 +173,7 @@ static void shrink(struct build *build)
     mem_free(take_ptr(&build->members));
     json_doc_free(take_ptr(&build->limits_doc));
     dockerfile_free(take_ptr(&build->file));
-    burn_arena(build->builds->o.workers, old);
+    burn_arena(build->builds->o.workers, build->caller.org_id, old);
 }
 
 void build_free(struct build *build)

@@ -20,6 +20,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 #define WORKERS_MAX 64u
 
@@ -225,7 +226,7 @@ void workers_destroy(struct workers *workers)
     mem_free(workers);
 }
 
-int workers_add_for(struct workers *workers, uint64_t owner, struct job *job)
+static int add(struct workers *workers, uint64_t owner, struct job *job, size_t max)
 {
     struct list *list = &workers->waiting;
     size_t n = 0;
@@ -238,7 +239,7 @@ int workers_add_for(struct workers *workers, uint64_t owner, struct job *job)
             job->turn = other->turn + 1; /* the last of them has the latest */
             n++;
         }
-    if (n < WORKERS_WAITING) {
+    if (n < max) {
         struct job **at = place_of(list, job);
         job->next = *at;
         if (!*at)
@@ -248,12 +249,27 @@ int workers_add_for(struct workers *workers, uint64_t owner, struct job *job)
         pthread_cond_signal(&workers->wanted);
     }
     pthread_mutex_unlock(&workers->lock);
-    return n < WORKERS_WAITING ? 0 : -EAGAIN;
+    return n < max ? 0 : -EAGAIN;
+}
+
+int workers_add_for(struct workers *workers, uint64_t owner, struct job *job)
+{
+    return add(workers, owner, job, WORKERS_WAITING);
+}
+
+void workers_add_bounded(struct workers *workers, uint64_t owner, struct job *job)
+{
+    (void)!add(workers, owner, job, SIZE_MAX);
 }
 
 void workers_add(struct workers *workers, struct job *job)
 {
-    (void)!workers_add_for(workers, 0, job); /* nobody's are always taken */
+    (void)!add(workers, 0, job, SIZE_MAX);
+}
+
+uint64_t workers_owner(const char *org_id)
+{
+    return *org_id ? str_hash(org_id, NULL) + UINT64_C(1) : 0;
 }
 
 static void run_post(struct job *job)

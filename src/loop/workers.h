@@ -24,6 +24,10 @@ void workers_destroy(struct workers *workers);
 void workers_add(struct workers *workers, struct job *job);
 /* Does the same for an owner, any number but 0. -EAGAIN: so many of its jobs wait that this one is not taken. */
 int workers_add_for(struct workers *workers, uint64_t owner, struct job *job) MUST_CHECK;
+/* The same for a job whose number is bounded elsewhere: it waits for its turn, and is always taken. */
+void workers_add_bounded(struct workers *workers, uint64_t owner, struct job *job);
+/* An organisation as an owner. That of the administrator of all ("") is 0: it waits for nobody. */
+uint64_t workers_owner(const char *org_id);
 /*
  * Makes fn(ctx) run soon on the loop's thread. Any thread may call it, such as the store's and the audit log's writers.
  * Returns 0 or -ENOMEM.

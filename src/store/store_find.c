@@ -236,8 +236,7 @@ static int start(struct store *store, const struct store_query *query, unsigned 
     pthread_mutex_lock(&store->lock);
     store->reads++;
     pthread_mutex_unlock(&store->lock);
-    /* The administrator of all ("") waits for nobody. */
-    r = workers_add_for(store->workers, *query->org_id ? str_hash(query->org_id, NULL) + UINT64_C(1) : 0, &find->job);
+    r = workers_add_for(store->workers, workers_owner(query->org_id), &find->job);
     if (r == 0)
         return 0;
     read_over(store);

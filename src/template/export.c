@@ -327,7 +327,7 @@ void export_next(struct export *export)
     }
     export->reading = true;
     export->job = (struct job){.work = read_piece, .done = piece_read};
-    workers_add(export->library->o.workers, &export->job);
+    workers_add_bounded(export->library->o.workers, workers_owner(export->caller.org_id), &export->job);
 }
 
 /* ---- the beginning ---------------------------------------------------------------------------------------- */
@@ -361,7 +361,7 @@ static int open_file(struct export *export, struct brig_err *err)
     AUTO_FD int copy = export->fd < 0 ? -1 : fcntl(export->fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0 || unlinkat(dir, name, 0) < 0)
         return err_host(err, "a file for the archive");
-    if (spool_create(export->library->o.workers, copy, on_wrote, export, &export->spool) < 0)
+    if (spool_create(export->library->o.workers, export->caller.org_id, copy, on_wrote, export, &export->spool) < 0)
         return err_nomem(err);
     (void)take_fd(&copy);
     return 0;

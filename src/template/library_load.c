@@ -51,7 +51,7 @@ static int open_file(struct library_job *job, void (*wrote)(void *ctx, size_t le
     if (copy < 0)
         return err_host(err, "a file for the archive");
     spool_free(take_ptr(&job->spool));
-    if (spool_create(job->library->o.workers, copy, wrote, job, &job->spool) < 0)
+    if (spool_create(job->library->o.workers, job->caller.org_id, copy, wrote, job, &job->spool) < 0)
         return err_nomem(err);
     (void)take_fd(&copy);
     return 0;

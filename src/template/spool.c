@@ -16,6 +16,7 @@
 struct spool {
     struct job job;
     struct workers *workers;
+    uint64_t owner;
     int fd;
     struct buf filling, writing; /* the thread has the second one while busy */
     bool busy, dead;
@@ -69,7 +70,7 @@ static void start(struct spool *spool)
     spool->writing = full;
     spool->busy = true;
     spool->job = (struct job){.work = work, .done = done};
-    workers_add(spool->workers, &spool->job);
+    workers_add_bounded(spool->workers, spool->owner, &spool->job);
 }
 
 static void done(struct job *job)
@@ -98,14 +99,15 @@ int spool_file(int dir_fd, const char *name, int flags)
     return take_fd(&fd);
 }
 
-int spool_create(struct workers *workers, int fd, void (*wrote)(void *ctx, size_t len, int error), void *ctx,
-                 struct spool **ret)
+int spool_create(struct workers *workers, const char *org, int fd, void (*wrote)(void *ctx, size_t len, int error),
+                 void *ctx, struct spool **ret)
 {
     struct spool *spool = mem_zalloc(sizeof *spool);
 
     if (!spool)
         return -ENOMEM;
     *spool = (struct spool){.workers = workers,
+                            .owner = workers_owner(org),
                             .fd = fd,
                             .filling = BUF_INIT(SPOOL_MAX),
                             .writing = BUF_INIT(SPOOL_MAX),

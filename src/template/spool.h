@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * spool.h: writes a stream to a file without making the loop wait for the disk: a thread writes one piece while the
- * next one is gathered. At most SPOOL_MAX bytes are gathered, so a caller with more waits for wrote().
+ * next one is gathered. At most SPOOL_MAX bytes are gathered, so a caller with more waits for wrote(). Organisations
+ * take turns at the threads.
  */
 #ifndef BRIG_TEMPLATE_SPOOL_H
 #define BRIG_TEMPLATE_SPOOL_H
@@ -21,8 +22,8 @@ bool spool_leaves_room(int fd, size_t len); /* May so much more be written to th
 
 struct spool;
 /* wrote: so many bytes are in the file now; error is negative if they could not be written. Never from within. */
-int spool_create(struct workers *workers, int fd, void (*wrote)(void *ctx, size_t len, int error), void *ctx,
-                 struct spool **ret) MUST_CHECK;                               /* -ENOMEM; it owns fd on success */
+int spool_create(struct workers *workers, const char *org, int fd, void (*wrote)(void *ctx, size_t len, int error),
+                 void *ctx, struct spool **ret) MUST_CHECK;                    /* -ENOMEM; it owns fd on success */
 int spool_write(struct spool *spool, const void *data, size_t len) MUST_CHECK; /* -EMSGSIZE, -ENOMEM */
 bool spool_is_idle(const struct spool *spool);                                 /* Everything is in the file. */
 void spool_free(struct spool *spool); /* at any time; takes NULL. wrote() is not called any more. */

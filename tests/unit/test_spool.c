@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -47,7 +48,7 @@ static int error_of(uint64_t blocks, uint64_t available, off_t *ret_size)
     is = (struct statfs){.f_bsize = 4096, .f_blocks = blocks, .f_bavail = available};
     assert_int_equal(loop_create(&loop, NULL), 0);
     assert_int_equal(workers_create(loop, 1, &workers, NULL), 0);
-    assert_int_equal(spool_create(workers, dup(fd), on_wrote, &told, &spool), 0);
+    assert_int_equal(spool_create(workers, "org", dup(fd), on_wrote, &told, &spool), 0);
     assert_int_equal(spool_write(spool, data, sizeof data), 0);
     while (told.n == 0)
         assert_int_equal(loop_run_once(loop, 20, NULL), 0);
@@ -85,9 +86,71 @@ static void test_reserve(void **state)
     }
 }
 
+struct gate {
+    struct job job;
+    int fds[2];
+};
+
+static void wait_at_gate(struct job *job)
+{
+    char byte;
+
+    if (read(((struct gate *)job)->fds[0], &byte, 1) != 1)
+        abort();
+}
+
+static void through_gate(struct job *job)
+{
+    (void)job;
+}
+
+static char order[8];
+
+static void note(void *ctx, size_t len, int error)
+{
+    size_t n = strlen(order);
+
+    assert_int_equal(len, 1);
+    assert_int_equal(error, 0);
+    assert_true(n + 1 < sizeof order);
+    order[n] = *(const char *)ctx;
+}
+
+/* Three files of one organisation wait for the thread when one of another comes: that is the second. */
+static void test_turns(void **state)
+{
+    static const char *const orgs[] = {"a", "a", "a", "b"};
+    struct loop *loop = NULL;
+    struct workers *workers = NULL;
+    struct spool *spools[ARRAY_SIZE(orgs)];
+    struct gate gate = {.job = {.work = wait_at_gate, .done = through_gate}};
+
+    (void)state;
+    is = (struct statfs){.f_bsize = 4096};
+    assert_int_equal(pipe(gate.fds), 0);
+    assert_int_equal(loop_create(&loop, NULL), 0);
+    assert_int_equal(workers_create(loop, 1, &workers, NULL), 0);
+    workers_add(workers, &gate.job);
+    for (size_t i = 0; i < ARRAY_SIZE(orgs); i++) {
+        assert_int_equal(
+            spool_create(workers, orgs[i], memfd_create("spool", MFD_CLOEXEC), note, (void *)orgs[i], &spools[i]), 0);
+        assert_int_equal(spool_write(spools[i], "x", 1), 0);
+    }
+    assert_int_equal(write(gate.fds[1], "x", 1), 1);
+    while (strlen(order) < ARRAY_SIZE(orgs))
+        assert_int_equal(loop_run_once(loop, 20, NULL), 0);
+    assert_string_equal(order, "abaa");
+    for (size_t i = 0; i < ARRAY_SIZE(orgs); i++)
+        spool_free(spools[i]);
+    workers_destroy(workers);
+    loop_destroy(loop);
+    close(gate.fds[0]);
+    close(gate.fds[1]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reserve)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reserve), cmocka_unit_test(test_turns)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,7 +119,7 @@ static void wait_at_the_gate(struct job *job)
     work(job);
 }
 
-/* Owners take turns, and one of them has only so many jobs that wait. */
+/* Owners take turns, and one of them has only so many jobs that wait, unless they are bounded elsewhere. */
 static void test_owners(UNUSED void **state)
 {
     static struct item items[WORKERS_WAITING + 1];
@@ -141,10 +141,11 @@ static void test_owners(UNUSED void **state)
     }
     items[WORKERS_WAITING] = (struct item){.job = {.work = work, .done = done}, .name = 'X'};
     assert_int_equal(workers_add_for(workers, 1, &items[WORKERS_WAITING].job), -EAGAIN);
+    workers_add_bounded(workers, 1, &items[WORKERS_WAITING].job);
     for (size_t i = 0; i < ARRAY_SIZE(theirs); i++)
         assert_int_equal(workers_add_for(workers, owners[i], &theirs[i].job), 0);
     pthread_mutex_unlock(&gate);
-    run_until(5 + WORKERS_WAITING);
+    run_until(6 + WORKERS_WAITING);
     assert_memory_equal(order, ".ABC*ABA", 8);
     workers_destroy(workers);
 }

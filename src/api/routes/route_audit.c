@@ -126,8 +126,7 @@ void route_audit(struct request *rq)
     str_assign(reading->after_time, after_time);
     if (!rq->caller.socket)
         str_assign(reading->org_id, rq->caller.org_id);
-    uint64_t owner = rq->caller.socket ? 0 : str_hash(rq->caller.org_id, NULL) + UINT64_C(1);
-    if (workers_add_for(rq->api->workers, owner, &reading->job) == 0)
+    if (workers_add_for(rq->api->workers, workers_owner(reading->org_id), &reading->job) == 0)
         return;
     mem_free(reading);
     request_refuse(rq, BRIG_E_LIMIT, "%u questions of the organisation wait for the log already", WORKERS_WAITING);
