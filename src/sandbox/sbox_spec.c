@@ -419,7 +419,7 @@ static int take_services(struct spec_in *in, const struct json_value *of_templat
     defs = mem_alloc(sizeof *defs);
     if (!defs)
         return err_nomem(err);
-    int r = service_defs_read(in->services, of_template, defs, err);
+    int r = service_defs_read(in->services, of_template, in->stored, defs, err);
     if (r == 0 && defs->n > 0) {
         service_defs_put(defs, true, &json);
         r = json_finish(&json);

@@ -33,6 +33,29 @@ static void refused(struct rig *rig, const char *text, const char *message)
     assert_int_equal(err.code, BRIG_E_USAGE);
 }
 
+/* 33 times the same name. An older version took that, so a sandbox that it stored is read. */
+static void stored_services_may_be_older_than_a_bound(void **state)
+{
+    struct rig *rig = *state;
+    AUTO_BUF struct buf text = BUF_INIT(4096);
+    struct sbox_spec spec;
+    struct brig_err err = {0};
+
+    assert_int_equal(buf_append_str(&text, "{\"services\":[{\"name\":\"a\",\"argv\":[\"x\"]},"
+                                           "{\"name\":\"b\",\"argv\":[\"x\"],\"after\":[\"a\""),
+                     0);
+    for (unsigned i = 0; i < 32; i++)
+        assert_int_equal(buf_append_str(&text, ",\"a\""), 0);
+    assert_int_equal(buf_append_str(&text, "]}]}"), 0);
+    refused(rig, text.data, "service b: after: must be an array of at most 32 names");
+    struct json_doc *doc = rig_json(text.data);
+    if (spec_parse_stored(json_root(doc), &rig->config, &rig->caller, &spec, &err) < 0)
+        fail_msg("%s", err.message);
+    assert_string_equal(spec.service_names, "a b");
+    sbox_spec_done(&spec);
+    json_doc_free(doc);
+}
+
 static void specs_are_strict(void **state)
 {
     struct rig *rig = *state;
@@ -290,8 +313,13 @@ static void process_specs(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(table_of_states), CASE(specs_are_strict), CASE(integer_edges), CASE(specs_are_read),
-        CASE(specs_without_memory),        CASE(process_specs),
+        cmocka_unit_test(table_of_states),
+        CASE(specs_are_strict),
+        CASE(stored_services_may_be_older_than_a_bound),
+        CASE(integer_edges),
+        CASE(specs_are_read),
+        CASE(specs_without_memory),
+        CASE(process_specs),
     };
 
     return cmocka_run_group_tests_name("sandbox_spec", cases, NULL, NULL);

@@ -97,7 +97,7 @@ int services_defs(const struct sbox *sbox, struct json_doc **ret_doc, struct ser
     const char *text = sbox->spec.services ? sbox->spec.services : "[]";
     int r = json_read(text, strlen(text), JSON_READ_VALUES, ret_doc, err);
 
-    return r < 0 ? r : service_defs_read(json_root(*ret_doc), NULL, ret, err);
+    return r < 0 ? r : service_defs_read(json_root(*ret_doc), NULL, true, ret, err);
 }
 
 const struct service_def *service_find_def(const struct service_defs *defs, const char *name)

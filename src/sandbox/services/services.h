@@ -33,11 +33,11 @@ struct service_defs {
 
 /*
  * Reads and judges a list, and puts it into the order in which it starts. below is a list of which a service is left
- * out if the first has one of its name (a template's); it may be NULL. BRIG_E_USAGE, in one line that names the service
- * and the rule.
+ * out if the first has one of its name (a template's); it may be NULL. stored: it was taken once, so bounds that are
+ * younger do not end it. BRIG_E_USAGE, in one line that names the service and the rule.
  */
-int service_defs_read(const struct json_value *list, const struct json_value *below, struct service_defs *ret,
-                      struct brig_err *err) MUST_CHECK;
+int service_defs_read(const struct json_value *list, const struct json_value *below, bool stored,
+                      struct service_defs *ret, struct brig_err *err) MUST_CHECK;
 /* Writes the list as JSON; values: false leaves environments out. */
 void service_defs_put(const struct service_defs *defs, bool values, struct json *json);
 const char *service_restart_name(enum svc_restart restart);

@@ -105,8 +105,8 @@ static int read_after(const struct json_value *v, struct service_def *def, struc
     const char *text;
     int r = 0;
 
-    if (v->type != JSON_ARRAY || v->count > SVC_UNITS_MAX)
-        return err_usage(err, "after: must be an array of at most %u names", SVC_UNITS_MAX);
+    if (v->type != JSON_ARRAY)
+        return err_usage(err, "after: must be an array of names");
     for (const struct json_value *item = v->first; r == 0 && item; item = item->next)
         r = spec_string(item, "after", SVC_UNIT_NAME_MAX, false, &text, err);
     def->after = v;
@@ -229,8 +229,11 @@ static int add_all(const struct json_value *v, const struct service_defs *over, 
     return 0;
 }
 
-static int check_after(const struct service_def *list, unsigned n, const struct service_def *def, struct brig_err *err)
+static int check_after(const struct service_def *list, unsigned n, const struct service_def *def, bool stored,
+                       struct brig_err *err)
 {
+    if (!stored && def->after && def->after->count > SVC_UNITS_MAX) /* older versions took more */
+        return err_usage(err, "service %s: after: must be an array of at most %u names", def->name, SVC_UNITS_MAX);
     for (const struct json_value *item = def->after ? def->after->first : NULL; item; item = item->next)
         if (!find(list, n, item->string))
             return err_usage(err, "service %s: after \"%.64s\": there is no such service", def->name, item->string);
@@ -273,8 +276,8 @@ static int put_in_order(const struct service_def *list, unsigned n, struct servi
     return 0;
 }
 
-int service_defs_read(const struct json_value *json, const struct json_value *below, struct service_defs *ret,
-                      struct brig_err *err)
+int service_defs_read(const struct json_value *json, const struct json_value *below, bool stored,
+                      struct service_defs *ret, struct brig_err *err)
 {
     struct service_defs own = {0};
     struct service_def list[SVC_UNITS_MAX];
@@ -288,7 +291,7 @@ int service_defs_read(const struct json_value *json, const struct json_value *be
     for (unsigned i = 0; r == 0 && i < own.n; i++)
         list[n++] = own.list[i];
     for (unsigned i = 0; r == 0 && i < n; i++)
-        r = check_after(list, n, &list[i], err);
+        r = check_after(list, n, &list[i], stored, err);
     return r < 0 ? r : put_in_order(list, n, ret, err);
 }
 
