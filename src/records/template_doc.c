@@ -100,7 +100,7 @@ int template_write(const struct template_info *info, struct buf *out, struct bri
     json_key_bool(&json, "shared", info->shared);
     json_end(&json);
     int r = json_finish(&json);
-    if (r == -EMSGSIZE || (r == 0 && image > TEMPLATE_IMAGE_MAX))
+    if (r == -EMSGSIZE || (r == 0 && !info->stored && image > TEMPLATE_IMAGE_MAX))
         return err_set(err, BRIG_E_TOO_LARGE, 0,
                        "template: its variables, commands, labels and ports take %zu bytes, and at most %u are allowed",
                        image, TEMPLATE_IMAGE_MAX);
@@ -311,6 +311,7 @@ int template_parse(const struct json_value *json, struct template_info *ret, str
         return in.r;
     }
     info.shared = shared->boolean;
+    info.stored = true;
     *ret = info;
     return 0;
 }

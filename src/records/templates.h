@@ -63,6 +63,7 @@ struct template_info {
     const struct json_value *settings;
     int64_t made_at_ns, used_at_ns; /* used_at_ns 0: never */
     bool shared;
+    bool stored;  /* It comes from a record, and was judged when that was made; template_parse() says so. */
     void *memory; /* has the lists; their texts are in the JSON that was read */
 };
 
@@ -121,6 +122,7 @@ void templates_used(struct templates *templates, const struct object *object);
 const struct object *templates_with_layer(const struct templates *templates, const char *org, const char *layer,
                                           size_t *ret);
 
+/* BRIG_E_TOO_LARGE, but not for one that is stored: it may be older than the bound. */
 int template_write(const struct template_info *info, struct buf *out, struct brig_err *err) MUST_CHECK;
 /* The texts of *ret are those of json, which must live longer. BRIG_E_INVALID. */
 int template_parse(const struct json_value *json, struct template_info *ret, struct brig_err *err) MUST_CHECK;

@@ -114,6 +114,42 @@ static void test_content(void **state)
     templates_destroy(templates);
 }
 
+/* The bound is younger than some templates: those may be used, tagged and committed on. */
+static void test_older_than_the_bound(void **state)
+{
+    static char large[60000];
+    const char *const many[] = {large, large, large, large, large, NULL}, *const layers[] = {A64, B64};
+    struct template_info info = info_of(layers, 2, false), again;
+    AUTO_BUF struct buf old = BUF_INIT(OBJECT_DOC_MAX), text = BUF_INIT(OBJECT_DOC_MAX);
+    struct kit *kit = *state;
+    struct answer answer = {0};
+    struct brig_err err = {0};
+    struct json_doc *doc;
+
+    memset(large, 'x', sizeof large - 1);
+    info.image.cmd = many;
+    assert_true(template_write(&info, &text, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_TOO_LARGE);
+    info.stored = true; /* as if an older version had written it */
+    assert_int_equal(template_write(&info, &old, &err), 0);
+    kit_put_org(kit, "org-1");
+    struct templates *templates = open_templates(kit);
+    assert_int_equal(objects_put(templates_objects(templates), "org-1", "web", old.data, old.len, OBJECTS_NEW,
+                                 on_changed, &answer, &err),
+                     0);
+    kit_wait_ok(kit, &answer, 1);
+    again = *template_of(templates_find(templates, "org-1", "web"));
+    if (templates_put(templates, "org-1", "tag", &again, false, on_changed, &answer, &err) < 0)
+        fail_msg("%s", err.message);
+    kit_wait_ok(kit, &answer, 2);
+    assert_int_equal(json_read(old.data, old.len, JSON_READ_VALUES, &doc, &err), 0);
+    assert_int_equal(template_parse(json_root(doc), &again, &err), 0);
+    assert_true(again.stored);
+    template_done(&again);
+    json_doc_free(doc);
+    templates_destroy(templates);
+}
+
 static void refused(const char *name, const char *message)
 {
     char out[TEMPLATE_NAME_MAX];
@@ -246,8 +282,10 @@ static void test_copy(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest cases[] = {KIT_CASE(test_kept),     KIT_CASE(test_content), KIT_CASE(test_names),
-                                       KIT_CASE(test_who_sees), KIT_CASE(test_taken),   KIT_CASE(test_copy)};
+    const struct CMUnitTest cases[] = {
+        KIT_CASE(test_kept),  KIT_CASE(test_content),  KIT_CASE(test_older_than_the_bound),
+        KIT_CASE(test_names), KIT_CASE(test_who_sees), KIT_CASE(test_taken),
+        KIT_CASE(test_copy)};
 
     return kit_run("templates", cases, ARRAY_SIZE(cases), false);
 }
