@@ -20,6 +20,7 @@ struct sources {
 struct stanza { /* values with blanks between their words */
     char types[VALUE_MAX], uris[VALUE_MAX], suites[VALUE_MAX], components[VALUE_MAX], signed_by[VALUE_MAX],
         enabled[VALUE_MAX];
+    bool too_long; /* a value does not fit, so nothing is known of it */
 };
 
 static bool next_word(const char **at, const char **word, size_t *len)
@@ -76,12 +77,26 @@ static void add(struct sources *sources, const char *uri, size_t uri_len, const 
         sources->error = r;
 }
 
+/* What apt takes for a no; it reads anything else as a yes. */
+static bool is_off(const char *text)
+{
+    static const char *const words[] = {"no", "false", "without", "off", "disable", "0"};
+    const char *word;
+    size_t len;
+
+    while (next_word(&text, &word, &len))
+        for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+            if (len == strlen(words[i]) && strncasecmp(word, words[i], len) == 0)
+                return true;
+    return false;
+}
+
 static void add_stanza(struct sources *sources, const struct stanza *stanza)
 {
     const char *uris = stanza->uris, *uri, *suite;
     size_t uri_len, suite_len;
 
-    if (!has_word(stanza->types, "deb") || has_word(stanza->enabled, "no") ||
+    if (stanza->too_long || !has_word(stanza->types, "deb") || is_off(stanza->enabled) ||
         (stanza->signed_by[0] && !has_word(stanza->signed_by, APT_SOURCES_KEYRING)))
         return;
     while (next_word(&uris, &uri, &uri_len))
@@ -104,12 +119,14 @@ static char *field(struct stanza *stanza, const char *key, size_t len)
     return NULL;
 }
 
-static void append(char *value, const char *text, size_t len)
+static void append(struct stanza *stanza, char *value, const char *text, size_t len)
 {
     size_t at = strlen(value);
 
-    if (at + len + 2 > VALUE_MAX)
+    if (at + len + 2 > VALUE_MAX) {
+        stanza->too_long = true;
         return;
+    }
     value[at++] = ' ';
     memcpy(value + at, text, len);
     value[at + len] = '\0';
@@ -139,9 +156,30 @@ static void read_stanzas(void *ctx, const char *text)
             at = blank;
         }
         if (value)
-            append(value, line + at, len - at);
+            append(&stanza, value, line + at, len - at);
     }
     add_stanza(ctx, &stanza);
+}
+
+/* "name=value ...]": does it name other keys than Debian's alone? */
+static bool signed_by_others(const char *options)
+{
+    static const char name[] = "signed-by=";
+    const char *word;
+    size_t len;
+
+    while (*options != ']' && next_word(&options, &word, &len)) {
+        const char *end = memchr(word, ']', len), *value = word + strlen(name);
+        if (end) {
+            len = (size_t)(end - word);
+            options = end;
+        }
+        if (len >= strlen(name) && strncasecmp(word, name, strlen(name)) == 0 &&
+            (len - strlen(name) != strlen(APT_SOURCES_KEYRING) ||
+             memcmp(value, APT_SOURCES_KEYRING, strlen(APT_SOURCES_KEYRING)) != 0))
+            return true;
+    }
+    return false;
 }
 
 /* "deb [options] URI suite component..." */
@@ -162,8 +200,7 @@ static void read_lines(void *ctx, const char *text)
             continue;
         rest += 3 + strspn(rest + 3, " \t");
         const char *options = *rest == '[' ? strchr(rest, ']') : NULL;
-        const char *signed_by = *rest == '[' ? strstr(rest, "signed-by=") : NULL;
-        if (signed_by && signed_by < options && !str_starts(signed_by + 10, APT_SOURCES_KEYRING))
+        if (options && signed_by_others(rest + 1))
             continue;
         if (options)
             rest = options + 1;

@@ -151,21 +151,32 @@ static void test_files(void **state)
 static void test_apt_sources(void **state)
 {
     AUTO_FD int root = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_BUF struct buf out = BUF_INIT(65536);
+    AUTO_BUF struct buf out = BUF_INIT(65536), large = BUF_INIT(65536);
 
     (void)state;
     put_file("etc/apt/sources.list", "# a comment\ndeb http://one.example/debian suite main extra # more\n"
                                      "deb-src http://one.example/debian suite main\n"
                                      "deb http://me:word@two.example/ suite main\n"
                                      "deb [signed-by=/etc/other.gpg] http://other.example/ suite main\n"
+                                     "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg.x] "
+                                     "http://prefix.example/ suite main\n"
+                                     "deb [ arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg ] "
+                                     "http://ours.example/ suite main\n"
                                      "deb file:/srv/x suite main\n");
     put_file("etc/apt/sources.list.d/b.sources",
              "Types: deb deb-src\nURIs: http://three.example/a\n https://four.example/b\nSuites: s s-updates\n"
              "Components: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n\n"
              "Types: deb\nURIs: http://off.example/\nSuites: s\nEnabled: no\n\n"
+             "Types: deb\nURIs: http://off.example/\nSuites: s\nEnabled: False\n\n"
+             "Types: deb\nURIs: http://off.example/\nSuites: s\nEnabled: off\n\n"
+             "Types: deb\nURIs: http://off.example/\nSuites: s\nEnabled: disable\n\n"
              "Types: deb\nURIs: http://mine.example/\nSuites: s\nSigned-By: /etc/mine.gpg\n");
+    assert_int_equal(buf_printf(&large, "Types: deb\nURIs: http://mine.example/\nSuites: s\nSigned-By: /%05000u\n", 1),
+                     0);
+    put_file("etc/apt/sources.list.d/c.sources", large.data);
     assert_int_equal(apt_sources(root, &out), 0);
     assert_string_equal(out.data, "http://one.example/debian suite main extra\n"
+                                  "http://ours.example/ suite main\n"
                                   "http://three.example/a s main\nhttp://three.example/a s-updates main\n"
                                   "https://four.example/b s main\nhttps://four.example/b s-updates main\n");
 }
