@@ -86,6 +86,20 @@ static void test_reserve(void **state)
     }
 }
 
+/* A network file system transfers more at once than it counts in. */
+static void test_unit_of_blocks(void **state)
+{
+    const uint64_t gib = (UINT64_C(1) << 30) / 4096;
+
+    (void)state;
+    is = (struct statfs){.f_bsize = 1 << 20, .f_frsize = 4096, .f_blocks = 1000 * gib, .f_bavail = gib - 1};
+    assert_false(spool_leaves_room(-1, 1));
+    is.f_bavail = gib + 1;
+    assert_true(spool_leaves_room(-1, 1));
+    is.f_bsize = is.f_frsize = 0;
+    assert_true(spool_leaves_room(-1, 1));
+}
+
 struct gate {
     struct job job;
     int fds[2];
@@ -150,7 +164,8 @@ static void test_turns(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reserve), cmocka_unit_test(test_turns)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reserve), cmocka_unit_test(test_unit_of_blocks),
+                                       cmocka_unit_test(test_turns)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
