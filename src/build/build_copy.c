@@ -189,8 +189,8 @@ static bool takes_long(const struct build *build, const struct copying *copying)
 }
 
 /*
- * The members that count, in the order of their names: the order in the archive makes no difference. If a link leads
- * somewhere else, all of them do; so it is where it would take too long to tell.
+ * The members that count, in the order of their names: the order in the archive makes no difference. All of them count
+ * if a link leads somewhere else, or if it would take too long to find those that do.
  */
 static int key_members(struct keying *keying)
 {

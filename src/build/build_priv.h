@@ -188,7 +188,7 @@ static inline const char *build_keep(struct build *build, const char *text)
 int list_add(struct build *build, struct build_list *list, const char *text) MUST_CHECK; /* text is kept, not copied */
 /* Puts another text in the place of one. */
 int list_put(struct build *build, struct build_list *list, size_t at, const char *text) MUST_CHECK;
-/* The same list for somebody else, who makes an array of his own to change it. The owner changes its own no more. */
+/* The same list for another owner, who copies the array before a change. The first owner must not change it again. */
 static inline struct build_list list_share(const struct build_list *list)
 {
     return (struct build_list){.items = list->items, .n = list->n};
