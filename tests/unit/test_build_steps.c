@@ -55,9 +55,38 @@ static void test_bound(void **state)
     build_steps_destroy(steps);
 }
 
+/* A step that the store could not delete is deleted when the next one needs a place. */
+static void test_refused_deletion(void **state)
+{
+    struct kit *kit = *state;
+    struct build_steps *steps = NULL;
+    struct answer answer = {0};
+    struct brig_err err = {0};
+
+    kit_put_org(kit, "org-1");
+    assert_int_equal(build_steps_create(kit->store, &steps, &err), 0);
+    for (unsigned i = 0; i < BUILD_STEPS_PER_ORG; i++) {
+        put(steps, i, 1, &answer);
+        if (i % 100 == 99)
+            kit_wait_ok(kit, &answer, i + 1);
+    }
+    kit_wait_ok(kit, &answer, BUILD_STEPS_PER_ORG);
+    kit_sqlite_exec(kit, "CREATE TRIGGER stay BEFORE DELETE ON objects BEGIN SELECT RAISE(ABORT, 'it stays'); END");
+    put(steps, BUILD_STEPS_PER_ORG, 1, &answer);
+    kit_wait_ok(kit, &answer, BUILD_STEPS_PER_ORG + 1);
+    assert_non_null(build_steps_find(steps, "org-1", key_of(0)));
+    kit_sqlite_exec(kit, "DROP TRIGGER stay");
+    put(steps, BUILD_STEPS_PER_ORG + 1, 1, &answer);
+    kit_wait_ok(kit, &answer, BUILD_STEPS_PER_ORG + 2);
+    assert_null(build_steps_find(steps, "org-1", key_of(0)));
+    assert_null(build_steps_find(steps, "org-1", key_of(1)));
+    assert_int_equal(objects_count(build_steps_objects(steps), "org-1"), BUILD_STEPS_PER_ORG);
+    build_steps_destroy(steps);
+}
+
 int main(void)
 {
-    const struct CMUnitTest cases[] = {KIT_CASE(test_bound)};
+    const struct CMUnitTest cases[] = {KIT_CASE(test_bound), KIT_CASE(test_refused_deletion)};
 
     return kit_run("build steps", cases, ARRAY_SIZE(cases), false);
 }

@@ -95,6 +95,36 @@ static void on_done(void *ctx, const struct object *object UNUSED, const struct 
         putting->done(putting->ctx);
 }
 
+struct leaving {
+    struct build_steps *steps;
+    char org[64], key[128]; /* as an object has them */
+};
+
+/* The store may refuse it: then it is asked again when the next step needs a place. */
+static void on_left(void *ctx, const struct object *object UNUSED, const struct brig_err *err)
+{
+    AUTO_FREE struct leaving *leaving = ctx;
+    const struct object *kept = err ? objects_find(leaving->steps->objects, leaving->org, leaving->key) : NULL;
+
+    if (kept)
+        ((struct step *)kept->extra)->leaving = false;
+}
+
+static int leave(struct build_steps *steps, const struct object *object)
+{
+    AUTO_FREE struct leaving *leaving = mem_zalloc(sizeof *leaving);
+
+    if (!leaving)
+        return -ENOMEM;
+    leaving->steps = steps;
+    str_assign(leaving->org, object->org_id);
+    str_assign(leaving->key, object->id);
+    int r = objects_delete(steps->objects, object->org_id, object->id, on_left, leaving, NULL);
+    if (r == 0)
+        (void)take_ptr(&leaving);
+    return r;
+}
+
 static void make_room(struct build_steps *steps, const char *org)
 {
     const struct object *object = objects_first(steps->objects, org);
@@ -103,7 +133,7 @@ static void make_room(struct build_steps *steps, const char *org)
     /* The oldest are first. Those that leave already are still in the list. */
     for (; object && count >= BUILD_STEPS_PER_ORG; object = object->next, count--) {
         struct step *step = object->extra;
-        if (!step->leaving && objects_delete(steps->objects, org, object->id, on_done, NULL, NULL) < 0)
+        if (!step->leaving && leave(steps, object) < 0)
             return;
         step->leaving = true;
     }
