@@ -45,6 +45,7 @@ struct build_run {
     size_t unpacked;
     struct process_run *unpacking;
     struct buf said;
+    struct loop_timer on_free; /* nothing else of it comes */
     struct build_run *next;
 };
 
@@ -62,6 +63,7 @@ static void run_free(struct build_run *run)
             *at = run->next;
             break;
         }
+    loop_timer_clear(run->builds->o.loop, &run->on_free);
     for (size_t i = 0; i < run->n_targets; i++)
         mem_free(run->targets[i]);
     mem_free(run->names);
@@ -94,13 +96,25 @@ static void on_ended(void *ctx, struct sbox *sbox UNUSED, const struct brig_err 
     run_free(ctx);
 }
 
+static void free_it(struct loop_timer *timer)
+{
+    run_free(timer->ctx);
+}
+
 /* Whoever waits is told before or after; this only ends the sandbox. */
 static void end(struct build_run *run)
 {
+    const bool open = run->output || run->unpacking;
+
     if (run->output)
         output_close(take_ptr(&run->output));
     if (run->unpacking)
         process_run_cancel(take_ptr(&run->unpacking));
+    if (!run->sbox && open && !run->starting) {
+        /* Its last call was taken back just now. A call of it may be on the stack, so it goes in a turn of its own. */
+        run->on_free = (struct loop_timer){.fn = free_it, .ctx = run};
+        (void)!loop_timer_set(run->builds->o.loop, &run->on_free, 0, NULL);
+    }
     if (!run->sbox || run->starting)
         return; /* the last call of what is under way comes back here */
     if (sbox_end(run->sbox, &run->caller, "run ended", on_ended, run, NULL) < 0)
