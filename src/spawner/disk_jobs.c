@@ -41,7 +41,7 @@
 #include "jail/sys.h"
 
 #define JOBS_MAX 1024u
-#define RUNNING_MAX 24u
+#define RUNNING_MAX 24u                    /* processes, with those that only end */
 #define EMPTY_NS (5 * NS_PER_SEC)          /* before an empty pool is removed: the next order may be on its way */
 #define SNAP_PATIENCE_NS (60 * NS_PER_SEC) /* without a word of the process, while a sandbox stands still for it */
 
@@ -207,6 +207,7 @@ static void ending_done(struct ending *ending)
     while (*at != ending)
         at = &(*at)->next;
     *at = ending->next;
+    ending->spawner->disks.n_endings--;
     while (waitpid(ending->pid, NULL, 0) < 0 && errno == EINTR)
         ;
     loop_remove(ending->spawner->loop, &ending->on_end);
@@ -216,7 +217,11 @@ static void ending_done(struct ending *ending)
 
 static void on_ending(struct loop_source *source, uint32_t events UNUSED)
 {
-    ending_done(source->ctx);
+    struct ending *ending = source->ctx;
+    struct spawner *spawner = ending->spawner;
+
+    ending_done(ending);
+    disks_go(spawner); /* a job may wait for its place */
 }
 
 static void reap(struct spawner *spawner, pid_t pid)
@@ -237,6 +242,7 @@ static void reap(struct spawner *spawner, pid_t pid)
         return; /* it stays a zombie, which is better than to stand still for it */
     }
     spawner->disks.endings = ending;
+    spawner->disks.n_endings++;
 }
 
 static bool upkeep(struct spawner *spawner, enum disk_task task, uint64_t grow_to, struct brig_err *err);
@@ -521,7 +527,7 @@ void disks_go(struct spawner *spawner)
         again = false;
         for (struct disk_job *job = disks->jobs; job; job = job->next) {
             bool keep = disk_job_makes(job)[0] != '\0' || !job->judged || is_upkeep(job);
-            if (job->running || disks->n_running >= RUNNING_MAX || (keep && disks->keeping))
+            if (job->running || disks->n_running + disks->n_endings >= RUNNING_MAX || (keep && disks->keeping))
                 continue;
             if (spawner->host.disks.kind == DISKS_CLOSED) {
                 (void)!upkeep(spawner, TASK_BEGIN, 0, &err);
@@ -569,8 +575,10 @@ void disk_jobs_done(struct spawner *spawner)
         job_take(job);
         mem_free(job);
     }
-    while (disks->endings)
+    while (disks->endings) {
+        kill(disks->endings->pid, SIGKILL); /* it has said all, and is waited for */
         ending_done(disks->endings);
+    }
     while (disks->entries) {
         const char *name = disks->entries->facts.name;
         if (disk_name_ok(name, DISK_PRE_BOX) && spawner->host.disks.fd >= 0)

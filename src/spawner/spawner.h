@@ -208,7 +208,7 @@ struct disks {
     struct disk_entry *entries; /* Those that there are, and those that are being made. */
     struct disk_job *jobs;      /* The oldest is first. */
     struct ending *endings;     /* Processes of jobs that are done. */
-    unsigned n_entries, n_jobs, n_running;
+    unsigned n_entries, n_jobs, n_running, n_endings;
     uint64_t stamp;             /* It counts measurements and copies, to tell which was first. */
     uint64_t measured_at;       /* The stamp of the last measurement that began. */
     uint64_t base, base_added;  /* See disk_jobs.c; and what was ever added to it. */
