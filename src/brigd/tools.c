@@ -134,6 +134,7 @@ int api_tools_start(struct api *api, struct brig_err *err)
                                              .webhook = api->webhook,
                                              .rates = api->rates,
                                              .approvals = api->approvals,
+                                             .accounts = api->accounts,
                                              .artifacts_fd = api->artifacts_fd};
     return executor_create(&options, &api->executor, err);
 }

@@ -28,6 +28,7 @@
 #include "run/runtime_frame.h"
 #include "run/webhook.h"
 
+struct accounts;
 struct executor;
 struct executor_options {
     struct loop *loop;
@@ -44,6 +45,7 @@ struct executor_options {
     struct webhook *webhook; /* NULL if there is none. */
     struct rates *rates;
     struct approvals *approvals;
+    const struct accounts *accounts; /* The organisations that share `[tools] max_runs`; NULL: there is only one. */
     /* <state>/artifacts, which belongs to us: the output files of runs are kept there; -1: they are not kept. */
     int artifacts_fd;
     size_t requests_max; /* The bytes of requests that all runs keep in memory; 0 for 2 GiB. */

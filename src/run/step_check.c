@@ -4,10 +4,10 @@
  * was called too often, whether its arguments are right, whether it may have its limits, network, secrets and variables
  * (check_bounds.c), and whether somebody must approve it. Each question fails closed.
  */
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/share.h"
+#include "records/accounts.h"
 #include "run/run_priv.h"
 
 #define REQUESTS_MAX ((size_t)2 << 30)
@@ -95,6 +95,27 @@ static int ask_approval(struct run *run, struct brig_err *err)
     return r < 0 ? r : 1;
 }
 
+/* One organisation of several has a share of the runs, by the rule of base/share.h; the socket's administrator all. */
+static int check_number(const struct run *run, struct brig_err *err)
+{
+    const struct executor *executor = run->executor;
+    const size_t max = executor->o.config->tools_max_runs, all = executor->n_runs - 1; /* the others */
+    const struct object *org = executor->o.accounts ? org_first(executor->o.accounts) : NULL;
+    size_t own = 0;
+
+    if (all >= max)
+        return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of runs (%zu) reached", max);
+    if (run->caller.socket || !org || !org->next || share_allows(all, max - all, 1))
+        return 0;
+    for (const struct run *other = executor->runs; other; other = other->next)
+        own += other != run && str_eq(other->caller.org_id, run->caller.org_id);
+    if (share_allows(own, max - all, 1))
+        return 0;
+    return err_set(err, BRIG_E_LIMIT, 0,
+                   "Maximum number of runs of one organisation reached: it has %zu of %zu, and %zu are left for all",
+                   own, max, max - all);
+}
+
 /*
  * A run keeps its request until it has ended, and what was read of it takes many times the bytes that came. So large
  * ones are bounded together, by the rule of base/share.h.
@@ -149,11 +170,10 @@ static int check_template(struct run *run, struct brig_err *err)
 
 int step_check(struct run *run, struct brig_err *err)
 {
-    const uint64_t max = run->executor->o.config->tools_max_runs;
+    int r = check_number(run, err);
 
-    if (run->executor->n_runs > max)
-        return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of runs (%" PRIu64 ") reached", max);
-    int r = check_memory(run, err);
+    if (r == 0)
+        r = check_memory(run, err);
     if (r == 0)
         r = check_call(run, err);
     if (r == 0)

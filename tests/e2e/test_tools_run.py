@@ -271,3 +271,33 @@ class Runs(LettaTest):
             t.join()
         self.assertEqual(sorted((i, r) for i, r, _ in got), [(i, i) for i in range(24)])
         self.assertEqual(len({s for _, _, s in got}), 24)
+
+
+class Shares(LettaTest):
+    CONFIG = "[tools]\nmax_runs = 8\n"
+
+    def start(self, key=None):
+        ran = self.d.ask("POST", "/v1/run", {"command": ["sleep", "1000"], "timeout": 1000, "background": True},
+                         key=key, tcp=key is not None)
+        if ran.status == 202:
+            self.addCleanup(self.d.ask, "DELETE", f"/v1/runs/{ran.json['id']}", key=key, tcp=key is not None)
+        return ran
+
+    def test_of_organisations(self):
+        """The only organisation may have all runs. With others it has a share: they find room."""
+        alone = self.d.key(name="alone", role="admin")
+        self.assertEqual([self.start(alone).status for _ in range(9)], [202] * 8 + [429])
+        self.doCleanups()
+        one, two = (self.d.key(name="k", role="admin", org=self.d.ask("POST", "/v1/orgs", {"name": name}).json["id"])
+                    for name in ("one", "two"))
+        begun = []
+
+        def refused():
+            begun.append(self.start(one))
+            return b"of one organisation reached: it has 4 of 8, and 4 are left for all" in begun[-1].body
+
+        wait_until("the runs before have ended, and a share is taken", refused)
+        self.assertEqual((begun[-1].status, sum(r.status == 202 for r in begun)), (429, 4))
+        self.assertTrue(begun[-1].headers.get("Retry-After"))
+        self.assertEqual([self.start(two).status for _ in range(3)], [202, 202, 429])
+        self.assertEqual([self.start().status for _ in range(3)], [202, 202, 429])  # over the socket: what is left
