@@ -94,7 +94,7 @@ struct reader {
 int outlet_open(struct outlet *outlet, int fd, uint32_t size) MUST_CHECK; /* takes fd over unless it fails */
 /* Makes an outlet that has no bytes and is over. */
 void outlet_none(struct outlet *outlet);
-/* From now on the bytes come from fd; those that the old descriptor has already come first. */
+/* From now on the bytes come from fd; those that the old descriptor has already come first. It sends what is ready. */
 int outlet_switch(struct outlet *outlet, int fd) MUST_CHECK;
 /* Its writers are gone: takes what is left. */
 void outlet_last(struct outlet *outlet);

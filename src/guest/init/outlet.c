@@ -188,6 +188,8 @@ void outlet_last(struct outlet *outlet)
 
 int outlet_switch(struct outlet *outlet, int fd)
 {
+    /* What comes now may be a whole ring: readers that keep up get what lies there first. */
+    send_flush();
     /* Whoever still writes to the old one does not keep us here. */
     for (uint64_t until = outlet_total(outlet); !outlet->over && outlet->end < until && take_some(outlet);)
         ;
