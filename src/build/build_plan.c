@@ -308,5 +308,9 @@ int build_plan(struct build *build, struct brig_err *err)
     }
     if (r == 0)
         r = check_steps(build, err);
-    return r == 0 ? choose_goal(build, err) : r;
+    if (r == 0)
+        r = choose_goal(build, err);
+    if (r == 0)
+        settings_plan(build);
+    return r;
 }

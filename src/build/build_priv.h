@@ -85,7 +85,8 @@ struct build_stage {
     size_t base_stage;
     const struct dockerfile_step *steps;
     size_t n_steps;
-    bool needed, based; /* based: its FROM is done */
+    const struct dockerfile_step *last; /* one more, after those that are written; or NULL */
+    bool needed, based;                 /* based: its FROM is done */
     enum stage_state state;
 
     size_t at;     /* the step under way */
@@ -236,8 +237,10 @@ int image_record(struct build_stage *stage, objects_done_fn *done, void *ctx, st
 /* ---- build_settings.c ---------------------------------------- */
 /* Reads the text of template.toml and judges it as far as it can be without the base: BRIG_E_USAGE with the line. */
 int settings_read(struct build *build, const char *text, size_t len, struct brig_err *err) MUST_CHECK;
-/* The one beside the Dockerfile of the context, if there is one. */
+/* The one beside the Dockerfile of the context, if there is one. After build_plan(). */
 int settings_from_context(struct build *build, struct brig_err *err) MUST_CHECK;
+/* Its workdir is made as WORKDIR does, after the last step. Nothing happens without settings. */
+void settings_plan(struct build *build);
 /* Puts them over what the image says, and over the settings of its base. */
 int settings_apply(struct build_stage *stage, struct brig_err *err) MUST_CHECK;
 

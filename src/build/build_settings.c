@@ -6,6 +6,7 @@
  * rights of whoever builds; a create judges it again with its own. What a create can have and a template cannot (a
  * network, a secret, a bind) is no member of this file.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "build/build_priv.h"
@@ -16,7 +17,9 @@
 #define SETTINGS_MAX (4u << 20)
 
 struct build_settings {
-    const char *user, *workdir; /* or NULL */
+    const char *user; /* or NULL */
+    const char *workdir[2];
+    struct dockerfile_step make_workdir; /* If it is there. */
     struct build_list env_names, env_values;
     const char *json; /* {limits, profile, services}, as far as they are there */
     struct build_list services;
@@ -152,6 +155,22 @@ static int take_text(struct build *build, const struct toml_value *v, const char
     return v && !*ret ? -ENOMEM : 0;
 }
 
+static int take_workdir(struct build *build, const struct toml_value *v, struct build_settings *ret)
+{
+    char text[256];
+    int r = take_text(build, v, &ret->workdir[0]);
+
+    if (r < 0 || !v)
+        return r;
+    snprintf(text, sizeof text, FILE_NAME ": workdir %.200s", ret->workdir[0]);
+    ret->make_workdir = (struct dockerfile_step){.op = DOCKERFILE_WORKDIR,
+                                                 .line = v->line,
+                                                 .written = build_keep(build, text),
+                                                 .words = ret->workdir,
+                                                 .n_words = 1};
+    return ret->make_workdir.written ? 0 : -ENOMEM;
+}
+
 static int take_env(struct build *build, const struct toml_value *env, struct build_settings *ret)
 {
     int r = 0;
@@ -204,7 +223,7 @@ static int take(struct build *build, const struct toml_value *root, struct brig_
         return err_nomem(err);
     *settings = (struct build_settings){.user = NULL};
     if (take_text(build, toml_get(root, "user"), &settings->user) < 0 ||
-        take_text(build, toml_get(root, "workdir"), &settings->workdir) < 0 ||
+        take_workdir(build, toml_get(root, "workdir"), settings) < 0 ||
         take_env(build, toml_get(root, "env"), settings) < 0 ||
         take_services(build, toml_get(root, "service"), settings) < 0 || take_json(build, root, settings) < 0)
         return err_nomem(err);
@@ -241,7 +260,21 @@ int settings_from_context(struct build *build, struct brig_err *err)
         return 0;
     if (r < 0)
         *err = why;
-    return r < 0 ? r : settings_read(build, text.len ? text.data : "", text.len, err);
+    if (r == 0)
+        r = settings_read(build, text.len ? text.data : "", text.len, err);
+    if (r == 0)
+        settings_plan(build);
+    return r;
+}
+
+void settings_plan(struct build *build)
+{
+    struct build_stage *goal = &build->stages[build->goal];
+
+    if (!build->settings || !build->settings->workdir[0])
+        return;
+    goal->last = &build->settings->make_workdir;
+    build->n_steps++;
 }
 
 /* ---- over an image ---------------------------------------- */
@@ -343,8 +376,6 @@ int settings_apply(struct build_stage *stage, struct brig_err *err)
         return 0;
     if (settings->user)
         stage->image.user = settings->user;
-    if (settings->workdir)
-        stage->image.workdir = settings->workdir;
     for (size_t i = 0; i < settings->env_names.n; i++)
         if (list_set(stage->build, &stage->image.env, settings->env_names.items[i], settings->env_values.items[i]) < 0)
             return err_nomem(err);

@@ -19,7 +19,12 @@ static void go(struct build_stage *stage);
 
 static const struct dockerfile_step *step_of(const struct build_stage *stage)
 {
-    return &stage->steps[stage->at];
+    return stage->at < stage->n_steps ? &stage->steps[stage->at] : stage->last;
+}
+
+static bool has_step(const struct build_stage *stage)
+{
+    return stage->at < stage->n_steps + (stage->last != NULL);
 }
 
 /* ---- layers ---------------------------------------- */
@@ -60,7 +65,7 @@ static void begin_step(struct build_stage *stage, const struct dockerfile_step *
 void stage_fail(struct build_stage *stage, const struct brig_err *err)
 {
     struct build *build = stage->build;
-    const struct dockerfile_step *step = stage->based && stage->at < stage->n_steps ? step_of(stage) : stage->from;
+    const struct dockerfile_step *step = stage->based && has_step(stage) ? step_of(stage) : stage->from;
     struct brig_err why = *err;
 
     if (build->state != BUILD_RUNNING)
@@ -235,10 +240,10 @@ int stage_tool(struct build_stage *stage, const struct build_stage *view, const 
 
 static int do_workdir(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
 {
-    const char *text;
+    const char *text = step->words[0];
     char path[4096];
     struct build_key *key = NULL;
-    int r = stage_expand(stage, step, step->words[0], &text, err);
+    int r = step == stage->last ? 0 : stage_expand(stage, step, text, &text, err); /* that one has no variables */
 
     if (r < 0)
         return r;
@@ -311,7 +316,7 @@ static void go(struct build_stage *stage)
     struct build *build = stage->build;
     struct brig_err err = {0};
 
-    for (unsigned n = 0; build->state == BUILD_RUNNING && stage->at < stage->n_steps; n++) {
+    for (unsigned n = 0; build->state == BUILD_RUNNING && has_step(stage); n++) {
         if (n == STEPS_PER_TURN) {
             stage->on_turn = (struct loop_timer){.fn = on_turn, .ctx = stage};
             if (loop_timer_set(build->builds->o.loop, &stage->on_turn, loop_now_ns(), &err) < 0)

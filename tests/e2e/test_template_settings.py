@@ -91,12 +91,32 @@ class Settings(SettingsTest):
         self.addCleanup(self.d.ask, "DELETE", "/v1/templates/again")
         self.assertEqual(tagged.json["settings"], plain["settings"])
 
+    def test_its_working_directory_is_made(self):
+        """As WORKDIR would: by root, after the last step, and without variables."""
+        self.base()
+        made, log = self.built("FROM base\nWORKDIR /first\nRUN pwd\n", "set",
+                               template_toml='\nuser = "33:44"\nworkdir = "/not/there/$PATH"\n')
+        self.assertEqual(self.output(log), "/first\n")
+        self.assertEqual(made["image"]["workdir"], "/not/there/$PATH")
+        last = self.events(log, "step")[-1]
+        self.assertEqual((last["text"], last["line"], last["step"], last["of"]),
+                         ("template.toml: workdir /not/there/$PATH", 3, 4, 4))
+        box = self.d.ask("GET", f"/v1/sandboxes/{self.sandbox(template='set')}").json
+        self.assertEqual((box["workdir"], box.get("note") or ""), ("/not/there/$PATH", ""))
+        self.assertEqual(self.sh("set", "pwd; ls -dn . | cut -d ' ' -f 1-4").split(),
+                         ["/not/there/$PATH", "drwxr-xr-x", "2", "0", "0"])
+        again = self.run_build("FROM base\nWORKDIR /first\nRUN pwd\n", "set",
+                               template_toml='\nuser = "33:44"\nworkdir = "/not/there/$PATH"\n')[1]
+        self.assertIn(last["text"], self.cached(again))
+
     def test_beside_the_dockerfile_of_a_context(self):
         self.base()
         context = tar(entry("sub", mode=0o755), entry("sub/Dockerfile", b"FROM base\n"),
-                      entry("template.toml", b"bad"), entry("sub/template.toml", b"[limits]\npids = 50\n"))
+                      entry("template.toml", b"bad"),
+                      entry("sub/template.toml", b"workdir = '/made'\n[limits]\npids = 50\n"))
         made, _ = self.built(None, context=context, path="sub/Dockerfile")
-        self.assertEqual(made["settings"]["limits"], {"pids": 50})
+        self.assertEqual((made["settings"]["limits"], made["image"]["workdir"]), ({"pids": 50}, "/made"))
+        self.assertEqual(self.sh("built", "pwd"), "/made\n")
 
     def test_runs_have_none_of_its_services(self):
         image = Image(base_layer(), python_layer(b"x\n"), config={"Env": [f"PATH=/{AT}/bin:/bin"]}, compress=False)
