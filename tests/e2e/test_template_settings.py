@@ -77,6 +77,32 @@ class Settings(SettingsTest):
         self.assertEqual(run["stdout"].splitlines()[:4], ["/tmp", "7", "mine", "7"])
         self.assertIn("No such file", run["stdout"])
 
+    def test_a_create_leaves_services_out(self):
+        self.base()
+        self.made()
+        off = [{"name": name, "off": True} for name in ("web", "db")]
+
+        def services(*given):
+            made = self.d.ask("POST", "/v1/sandboxes", {"template": "set", "services": given})
+            self.assertEqual(made.status, 201, made)
+            self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made.json['id']}")
+            return made.json.get("services", [])
+
+        self.assertEqual(services(off[0]), ["db"])
+        self.assertEqual(services(*off), [])
+        self.assertEqual(services(off[1], {"name": "web", "argv": ["/bin/sleep", "1000"], "off": False}), ["web"])
+        for given, message in ((off[1], 'service web: after "db": that one is off'),
+                               ({"name": "none", "off": True}, "service none: off: the template has no such service"),
+                               ({**off[0], "argv": ["x"]},
+                                "service web: off: one that is off has a name and no other member"),
+                               ({"name": "web", "off": 1}, "service web: off 1: must be true or false")):
+            answer = self.d.ask("POST", "/v1/sandboxes", {"template": "set", "services": [given]})
+            self.refused(answer, 400, "invalid_argument", message)
+        words = [BRIG, "create", "--template", "set", "--no-service", "web", "--no-service", "db"]
+        sid = subprocess.run(words, stdout=subprocess.PIPE, env=self.d.env, timeout=120, check=True).stdout.decode()
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{sid.strip()}")
+        self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{sid.strip()}").json.get("services", []), [])
+
     def test_a_template_on_it_has_it_too(self):
         self.base()
         self.made()
@@ -103,8 +129,7 @@ class Settings(SettingsTest):
                          ("template.toml: workdir /not/there/$PATH", 3, 4, 4))
         box = self.d.ask("GET", f"/v1/sandboxes/{self.sandbox(template='set')}").json
         self.assertEqual((box["workdir"], box.get("note") or ""), ("/not/there/$PATH", ""))
-        self.assertEqual(self.sh("set", "pwd; ls -dn . | cut -d ' ' -f 1-4").split(),
-                         ["/not/there/$PATH", "drwxr-xr-x", "2", "0", "0"])
+        self.assertEqual(self.sh("set", "pwd; stat -c '%a %u %g' .").split(), ["/not/there/$PATH", "755", "0", "0"])
         again = self.run_build("FROM base\nWORKDIR /first\nRUN pwd\n", "set",
                                template_toml='\nuser = "33:44"\nworkdir = "/not/there/$PATH"\n')[1]
         self.assertIn(last["text"], self.cached(again))

@@ -35,15 +35,21 @@ static int put_file(struct json *json, const char *path, struct brig_err *err)
     return r;
 }
 
-int service_files_put(struct json *json, const char *const *paths, size_t n, struct brig_err *err)
+int service_files_put(struct json *json, const struct words *paths, const struct words *off, struct brig_err *err)
 {
     int r = 0;
 
-    if (n == 0)
+    if (paths->n + off->n == 0)
         return 0;
     json_key_array(json, "services");
-    for (size_t i = 0; r == 0 && i < n; i++)
-        r = put_file(json, paths[i], err);
+    for (size_t i = 0; r == 0 && i < paths->n; i++)
+        r = put_file(json, paths->items[i], err);
+    for (size_t i = 0; i < off->n; i++) {
+        json_object(json);
+        json_key_string(json, "name", off->items[i]);
+        json_key_bool(json, "off", true);
+        json_end(json);
+    }
     json_end(json);
     return r;
 }

@@ -7,8 +7,12 @@
 
 #include "cli/service.h"
 
-/* Writes the member `services` of a create from these files; nothing if there are none. The daemon judges it. */
-int service_files_put(struct json *json, const char *const *paths, size_t n, struct brig_err *err) MUST_CHECK;
+/*
+ * Writes the member `services` of a create from these files, and from names of the template's services that are off;
+ * nothing if there are none. The daemon judges it.
+ */
+int service_files_put(struct json *json, const struct words *paths, const struct words *off,
+                      struct brig_err *err) MUST_CHECK;
 /* Prints the last lines of the service that a create has failed for, if the answer has them. */
 void service_print_failed(const struct client *client);
 

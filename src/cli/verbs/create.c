@@ -18,7 +18,7 @@ struct create_options {
     uint64_t pids, inodes, open_files;
     bool writable_root, sudo, forkable, json, quiet;
     const char *on_service_failure;
-    struct words env, metadata, binds, require, services;
+    struct words env, metadata, binds, require, services, services_off;
     struct net_flags net;
 };
 
@@ -52,6 +52,7 @@ static const struct flag create_flags[] = {
     {"output", "SIZE", "output of one command that is kept (default 10m)", flag_set_text, AT(output), 0},
     {"service", "FILE", "a TOML file with [[service]]: programs that start with it and are kept running",
      flag_add_word, AT(services), 0},
+    {"no-service", "NAME", "without this service of the template", flag_add_word, AT(services_off), 0},
     {"on-service-failure", "end|keep", "when a service does not come up (default end)", flag_set_text,
      AT(on_service_failure), 0},
     NET_FLAG_ROWS(AT(net)),
@@ -222,7 +223,7 @@ static int put_spec(struct buf *out, const struct create_options *o, struct brig
     r = put_binds(&json, &o->binds, err);
     service_put_text(&json, "on_service_failure", o->on_service_failure);
     if (r == 0)
-        r = service_files_put(&json, o->services.items, o->services.n, err);
+        r = service_files_put(&json, &o->services, &o->services_off, err);
     if (r == 0)
         r = put_volumes(&json, &o->binds, err);
     if (r == 0)
@@ -280,6 +281,7 @@ static int create_main(int argc, char **argv)
     words_done(&options.binds);
     words_done(&options.require);
     words_done(&options.services);
+    words_done(&options.services_off);
     net_flags_done(&options.net);
     return status;
 }

@@ -24,6 +24,7 @@ struct service_def {
     const struct json_value *command; /* an array */
     const struct json_value *after;   /* an array of names, or NULL */
     uint32_t ready_ms, stop_ms;
+    bool off; /* It only says that the template's service of this name is left out. */
 };
 
 struct service_defs {
@@ -33,8 +34,9 @@ struct service_defs {
 
 /*
  * Reads and judges a list, and puts it into the order in which it starts. below is a list of which a service is left
- * out if the first has one of its name (a template's); it may be NULL. stored: it was taken once, so bounds that are
- * younger do not end it. BRIG_E_USAGE, in one line that names the service and the rule.
+ * out if the first has one of its name (a template's), also one that is off; it may be NULL. *ret has none that is off.
+ * stored: it was taken once, so bounds that are younger do not end it. BRIG_E_USAGE, in one line that names the service
+ * and the rule.
  */
 int service_defs_read(const struct json_value *list, const struct json_value *below, bool stored,
                       struct service_defs *ret, struct brig_err *err) MUST_CHECK;

@@ -124,6 +124,8 @@ static int read_member(const struct json_value *m, struct service_def *def, stru
 
     if (str_eq(m->key, "name") || is_process_key(m->key))
         return 0;
+    if (str_eq(m->key, "off"))
+        return spec_bool(m, "off", &def->off, err);
     if (str_eq(m->key, "after"))
         return read_after(m, def, err);
     if (str_eq(m->key, "ready"))
@@ -187,7 +189,9 @@ static int read_one(const struct json_value *v, struct service_def *ret, struct 
         return err_usage(err, "services.name \"%s\": must be [A-Za-z0-9][A-Za-z0-9_.-]*", def.name);
     for (const struct json_value *m = v->first; r == 0 && m; m = m->next)
         r = read_member(m, &def, err);
-    if (r == 0)
+    if (r == 0 && def.off && v->count > 2)
+        r = err_usage(err, "off: one that is off has a name and no other member");
+    if (r == 0 && !def.off)
         r = check_process(&def, false, err);
     if (r == 0 && def.command)
         r = check_process(&def, true, err);
@@ -226,6 +230,23 @@ static int add_all(const struct json_value *v, const struct service_defs *over, 
             return err_usage(err, "services: more than %u of them", SVC_UNITS_MAX);
         list[(*n)++] = def;
     }
+    return 0;
+}
+
+/* One that is off is the template's, and whoever comes after it says so no more. */
+static int check_off(const struct service_def *off, const struct json_value *below, const struct service_def *list,
+                     unsigned n, struct brig_err *err)
+{
+    bool there = false;
+
+    for (const struct json_value *v = below ? below->first : NULL; v; v = v->next)
+        there = there || str_eq(json_get_text(v, "name", ""), off->name);
+    if (!there)
+        return err_usage(err, "service %s: off: the template has no such service", off->name);
+    for (unsigned i = 0; i < n; i++)
+        for (const struct json_value *v = list[i].after ? list[i].after->first : NULL; v; v = v->next)
+            if (str_eq(v->string, off->name))
+                return err_usage(err, "service %s: after \"%s\": that one is off", list[i].name, off->name);
     return 0;
 }
 
@@ -281,15 +302,20 @@ int service_defs_read(const struct json_value *json, const struct json_value *be
 {
     struct service_defs own = {0};
     struct service_def list[SVC_UNITS_MAX];
-    unsigned n = 0;
+    unsigned n = 0, on = 0;
     int r = json ? add_all(json, NULL, own.list, &own.n, err) : 0;
 
     if (r == 0 && below)
         r = add_all(below, &own, list, &n, err);
-    if (r == 0 && n + own.n > SVC_UNITS_MAX)
-        r = err_usage(err, "services: %u of them with the template's, at most %u", n + own.n, SVC_UNITS_MAX);
     for (unsigned i = 0; r == 0 && i < own.n; i++)
-        list[n++] = own.list[i];
+        on += !own.list[i].off;
+    if (r == 0 && n + on > SVC_UNITS_MAX)
+        r = err_usage(err, "services: %u of them with the template's, at most %u", n + on, SVC_UNITS_MAX);
+    for (unsigned i = 0; r == 0 && i < own.n; i++)
+        if (!own.list[i].off)
+            list[n++] = own.list[i];
+    for (unsigned i = 0; r == 0 && i < own.n; i++)
+        r = own.list[i].off ? check_off(&own.list[i], below, list, n, err) : 0;
     for (unsigned i = 0; r == 0 && i < n; i++)
         r = check_after(list, n, &list[i], stored, err);
     return r < 0 ? r : put_in_order(list, n, ret, err);
