@@ -4,9 +4,10 @@
  * sandbox like any other program, with root inside and no network, and believes nothing that an archive says.
  *
  *   brig-layer unpack [--offset N] [--size N] [--max-bytes N] [--max-files N] [--max-ratio N] [--diff-id sha256:HEX]
- *                     [--format tar|gzip|zstd] [--one-id] BLOB DIRECTORY
+ *                     [--format tar|gzip|zstd] [--one-id] [--reserve] BLOB DIRECTORY
  *       unpacks one layer over the merged view of the layers below it. Without --format the first bytes say how it is
- *       compressed; with it they must agree. --one-id: owners are not set (there is only one id).
+ *       compressed; with it they must agree. --one-id: owners are not set (there is only one id). --reserve: the file
+ *       system of DIRECTORY is not filled (base/reserve.h).
  *   brig-layer diff UPPER        writes the raw upper directory of an overlay as a layer: a tar with `.wh.` names.
  *   brig-layer pack [--only PATTERN]... TREE
  *       writes a plain tree as a tar. With --only: what COPY --from needs to find the sources PATTERN in the archive as
@@ -72,7 +73,7 @@ struct layer_options {
     uint64_t max_bytes, max_files, max_ratio;
     const char *format;  /* or NULL */
     const char *diff_id; /* 64 hexadecimal digits, or NULL */
-    bool one_id, hash, keep_owner, archives;
+    bool one_id, hash, keep_owner, archives, reserve;
     const char *dest, *chown; /* chown: or NULL */
     int chmod;                /* or -1 */
     int64_t mtime;            /* or -1 */

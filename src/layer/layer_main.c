@@ -21,7 +21,8 @@ struct verb {
 };
 
 static const struct verb verbs[] = {
-    {"unpack", layer_unpack, 2, "--offset --size --max-bytes --max-files --max-ratio --diff-id --format --one-id "},
+    {"unpack", layer_unpack, 2,
+     "--offset --size --max-bytes --max-files --max-ratio --diff-id --format --one-id --reserve "},
     {"diff", layer_diff, 1, ""},
     {"pack", layer_pack, 1, "--only "},
     {"index", layer_index, 1, "--offset --size --max-files --hash "},
@@ -35,6 +36,7 @@ static const struct {
     size_t at;
 } switches[] = {
     {"--one-id", offsetof(struct layer_options, one_id)},
+    {"--reserve", offsetof(struct layer_options, reserve)},
     {"--hash", offsetof(struct layer_options, hash)},
     {"--keep-owner", offsetof(struct layer_options, keep_owner)},
     {"--archives", offsetof(struct layer_options, archives)},

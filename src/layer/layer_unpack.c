@@ -23,11 +23,14 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/reserve.h"
 #include "base/str.h"
 #include "codec/json/json.h"
 #include "layer/layer.h"
 
 #define PROGRESS_NS (UINT64_C(100) * 1000 * 1000)
+#define ROOM_AHEAD (UINT64_C(1) << 20)
+#define MEMBER_ROOM 4096u /* a name, its inode and the rest of its last block */
 #define WHITEOUT ".wh."
 #define WHITEOUT_META ".wh..wh."
 #define OPAQUE ".wh..wh..opq"
@@ -40,6 +43,7 @@ struct unpack {
     struct layer_dropped dropped;
     struct layer_meta meta;
     uint64_t files, bytes, used;
+    uint64_t room;  /* what may be written before it is asked for again */
     uint64_t at;    /* the place in the file, */
     uint32_t piece; /* and the piece, of a sparse one */
     SHA256_CTX hash;
@@ -121,6 +125,24 @@ static int whiteout(struct unpack *unpack, const struct tar_member *member, stru
     if (r > 0)
         r = str_eq(base, OPAQUE) ? hide_children(unpack, member, err) : hide_one(unpack, member, name, err);
     return r < 0 ? r : 1;
+}
+
+/* ---- room ----------------------------------------------------------------------------------------------- */
+
+/* It is asked for ahead, so that not every small file asks. */
+static int take_room(struct unpack *unpack, const struct tar_member *member, uint64_t len, struct brig_err *err)
+{
+    const uint64_t ahead = len > ROOM_AHEAD ? len : ROOM_AHEAD;
+
+    if (!unpack->options->reserve)
+        return 0;
+    if (len > unpack->room) {
+        if (!reserve_leaves(unpack->root, ahead))
+            return layer_fail(err, member->name, ENOSPC, "the disk of templates is nearly full");
+        unpack->room = ahead;
+    }
+    unpack->room -= len;
+    return 0;
 }
 
 /* ---- members ---------------------------------------------------------------------------------------------- */
@@ -282,6 +304,8 @@ static int begin_member(struct unpack *unpack, const struct tar_member *member, 
         return layer_fail(err, member->name, 0, "owner %lld:%lld: ids are at most %u", (long long)member->uid,
                           (long long)member->gid, LAYER_ID_MAX);
     unpack->at = unpack->piece = 0;
+    if ((r = take_room(unpack, member, MEMBER_ROOM, err)) < 0)
+        return r;
     if (member->kind == TAR_DEVICE) {
         unpack->dropped.devices++;
         return 0;
@@ -335,6 +359,8 @@ static int on_content(struct unpack *unpack, const uint8_t *data, size_t len, st
 
     if (unpack->fd < 0) /* a whiteout with content */
         return 0;
+    if ((r = take_room(unpack, member, len, err)) < 0)
+        return r;
     r = member->sparse ? write_sparse(unpack, data, len) : fd_write_all(unpack->fd, data, len);
     return r < 0 ? layer_fail(err, member->name, -r, "its content") : 0;
 }

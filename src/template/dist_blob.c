@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
+#include "base/reserve.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
 #include "template/distribution_priv.h"
@@ -103,7 +104,7 @@ static int on_data(void *ctx, const struct dist_reply *reply, const char *data, 
     if (len > part->fetch->size - part->at)
         return err_set(part->err, BRIG_E_TOO_LARGE, 0, "%.60s sends more than the %llu bytes of blob %.12s",
                        part->server->host, (unsigned long long)part->fetch->size, blob_name(part->fetch));
-    if (!spool_leaves_room(part->fd, len))
+    if (!reserve_leaves(part->fd, len))
         return own_fault(part, ENOSPC);
     for (size_t done = 0; done < len;) {
         ssize_t n = pwrite(part->fd, data + done, len - done, (off_t)(part->at + done));

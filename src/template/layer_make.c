@@ -19,13 +19,14 @@
 
 #include "base/clock.h"
 #include "base/id.h"
+#include "base/reserve.h"
 #include "codec/json/json_read.h"
 #include "crypto/crypto.h"
 #include "template/layer_run.h"
 #include "template/layer_priv.h"
 
 #define MEASURE_NS (UINT64_C(1) * NS_PER_SEC)
-#define DISK_FLOOR (UINT64_C(256) << 20)
+#define FULL_SLACK (UINT64_C(2) << 20) /* brig-layer asks for room ahead */
 #define FREE_SLACK (UINT64_C(1) << 30) /* others write to the disk too */
 
 static int making_start(struct maker *maker, struct want *want, struct layer_wait *first, struct brig_err *err);
@@ -182,12 +183,23 @@ static int name_of(const struct making *making, char out[TEMPLATE_LAYER_NAME])
     return layer_chain_name(want->n_below ? want->below[want->n_below - 1] : NULL, making->diff_id, out);
 }
 
+static bool disk_is_full(const struct maker *maker, struct brig_err *ret_why)
+{
+    if (reserve_leaves(maker->o.work_dir_fd, FULL_SLACK))
+        return false;
+    (void)err_set(ret_why, BRIG_E_HOST, ENOSPC, "the disk of templates is nearly full");
+    return true;
+}
+
+/* What it has written is still there. */
 static void explain(struct making *making, const struct layer_run_result *result)
 {
     const char *what = making->want->is.diff_id ? making->want->is.diff_id : "the archive";
 
     if (result->err)
         making->err = *result->err;
+    else if (strstr(result->said, strerror(ENOSPC)) && disk_is_full(making->maker, &making->err))
+        return;
     else if (str_eq(result->cause, "oom"))
         (void)err_set(&making->err, BRIG_E_INVALID, 0, "%s: needs too much memory to be unpacked", what);
     else if (str_eq(result->cause, "timeout"))
@@ -237,8 +249,7 @@ static void on_measure(struct loop_timer *timer)
 
     if (!making->run)
         return;
-    if (left < DISK_FLOOR) {
-        (void)err_set(&why, BRIG_E_HOST, ENOSPC, "the disk of templates is nearly full");
+    if (disk_is_full(making->maker, &why)) { /* brig-layer looks too, but it reads what a stranger made */
         layer_run_stop(making->run, &why);
     } else if (left < making->free_before && making->free_before - left > max + FREE_SLACK) {
         (void)err_set(&why, BRIG_E_INVALID, 0, "the layer needs more than %llu MiB ([templates] max_image)",
@@ -254,8 +265,8 @@ static int run_unpack(struct making *making, struct brig_err *err)
     const struct maker_options *o = &making->maker->o;
     const struct layer_want *want = &making->want->is;
     char offset[24], size[24], bytes[24], files[24];
-    const char *argv[20] = {"unpack", "--max-bytes", bytes, "--max-files", files};
-    size_t n = 5;
+    const char *argv[20] = {"unpack", "--reserve", "--max-bytes", bytes, "--max-files", files};
+    size_t n = 6;
 
     snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)want->max_bytes);
     snprintf(files, sizeof files, "%llu", (unsigned long long)want->max_files);

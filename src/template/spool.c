@@ -7,11 +7,11 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/reserve.h"
 
 struct spool {
     struct job job;
@@ -38,25 +38,11 @@ static struct spool *spool_of(struct job *job)
     return (struct spool *)(void *)((char *)job - offsetof(struct spool, job));
 }
 
-/* A file system that does not say its size has no end. Blocks are counted in f_frsize, where that is told. */
-bool spool_leaves_room(int fd, size_t len)
-{
-    struct statfs fs;
-
-    if (fstatfs(fd, &fs) < 0 || fs.f_blocks == 0)
-        return true;
-    const uint64_t block = (uint64_t)(fs.f_frsize > 0 ? fs.f_frsize : fs.f_bsize), part = (uint64_t)fs.f_blocks / 20;
-    if (block == 0)
-        return true;
-    const uint64_t reserve = part < SPOOL_RESERVE / block ? part : SPOOL_RESERVE / block;
-    return (uint64_t)fs.f_bavail >= reserve + len / block + 1;
-}
-
 static void work(struct job *job)
 {
     struct spool *spool = spool_of(job);
 
-    spool->error = spool_leaves_room(spool->fd, spool->writing.len)
+    spool->error = reserve_leaves(spool->fd, spool->writing.len)
                        ? fd_write_all(spool->fd, spool->writing.data, spool->writing.len)
                        : -ENOSPC;
 }

@@ -2,7 +2,7 @@
 /*
  * spool.h: writes a stream to a file without making the loop wait for the disk: a thread writes one piece while the
  * next one is gathered. At most SPOOL_MAX bytes are gathered, so a caller with more waits for wrote(). Organisations
- * take turns at the threads.
+ * take turns at the threads. The reserve of the file system (base/reserve.h) stays free: there wrote() gets -ENOSPC.
  */
 #ifndef BRIG_TEMPLATE_SPOOL_H
 #define BRIG_TEMPLATE_SPOOL_H
@@ -10,15 +10,12 @@
 #include "loop/workers.h"
 
 #define SPOOL_MAX (4u << 20) /* the bytes that may wait */
-/* So much of the file system stays free, or a twentieth if that is less: there the rest cannot be written (ENOSPC). */
-#define SPOOL_RESERVE (UINT64_C(1) << 30)
 
 /*
  * Opens a file that a run of brig-layer may read (layer_run.h). Everybody may read it: in a plain user's service root
  * inside has another id than the service. The directory that it lies in is only ours. Returns -1 with errno.
  */
 int spool_file(int dir_fd, const char *name, int flags) MUST_CHECK;
-bool spool_leaves_room(int fd, size_t len); /* May so much more be written to this file? On any thread. */
 
 struct spool;
 /* wrote: so many bytes are in the file now; error is negative if they could not be written. Never from within. */

@@ -4,11 +4,14 @@ build works."""
 
 import os
 import signal
+import subprocess
 import unittest
 
 from buildkit import BuildTest
 from helpers import own_mounts, wait_until
+from imagekit import Image, entry, tar
 from jailkit import needs_root
+from layerkit import END, LAYER, LayerTest, file
 from service import Daemon
 from test_build_bounds import tree
 from test_service_faults import SmallDisk
@@ -98,6 +101,41 @@ class Full(BuildTest):
             wait_until("its space is free again", lambda: self.free(d) > free - MIB)
         made, _ = self.built("FROM base\nCOPY a /a\nRUN cat /a > /b\n", d=d, context=tree(**FILES))
         self.assertEqual(len(made["layers"]), len(base) + 2)
+
+    def test_a_layer_leaves_a_reserve(self):
+        """A layer that unpacks to more than fits is refused before the disk is full."""
+        d = BuildDisk("[templates]\nregistries = false\n")
+        self.addCleanup(d.close)
+        self.base(d=d)
+        image = Image(tar(entry("zeroes", bytes(64 * MIB))), config={"Cmd": ["/bin/sh"]})
+        error = self.load(image.oci(), "name=large", d=d).lines[-1]["error"]
+        self.assertEqual((error["code"], error["message"]),
+                         ("host_error", "the disk of templates is nearly full: No space left on device"))
+        wait_until("nothing is left", lambda: self.places(d)[1] == [])
+        self.built("FROM base\nRUN echo x > /x\n", d=d)
+
+
+@needs_root
+class Reserve(LayerTest):
+    def test_a_twentieth_stays_free(self):
+        place, archive = os.path.join(self.top, "small"), os.path.join(self.top, "archive")
+        os.mkdir(place)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "brig-test", place], check=True)
+        self.addCleanup(subprocess.run, ["umount", place], check=True)
+
+        def unpack(content):
+            with open(archive, "wb") as f:
+                f.write(content + END)
+            return subprocess.run([LAYER, "unpack", "--reserve", archive, place], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, check=False).stderr.decode()
+
+        for content in (file(b"0", bytes(64 * MIB)), b"".join(file(b"%d" % i, b"x") for i in range(12000))):
+            self.assertRegex(unpack(content), r"^\d+: the disk of templates is nearly full: No space left on device\n$")
+            left = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
+            self.assertTrue(2 * MIB <= left < 4 * MIB, left)
+            for name in os.listdir(place):
+                os.unlink(os.path.join(place, name))
+            self.assertEqual(unpack(file(b"small", bytes(8 * MIB))), "")
 
 
 if __name__ == "__main__":

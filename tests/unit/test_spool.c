@@ -9,6 +9,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/reserve.h"
 #include "loop/loop.h"
 #include "template/spool.h"
 
@@ -93,11 +94,11 @@ static void test_unit_of_blocks(void **state)
 
     (void)state;
     is = (struct statfs){.f_bsize = 1 << 20, .f_frsize = 4096, .f_blocks = 1000 * gib, .f_bavail = gib - 1};
-    assert_false(spool_leaves_room(-1, 1));
+    assert_false(reserve_leaves(-1, 1));
     is.f_bavail = gib + 1;
-    assert_true(spool_leaves_room(-1, 1));
+    assert_true(reserve_leaves(-1, 1));
     is.f_bsize = is.f_frsize = 0;
-    assert_true(spool_leaves_room(-1, 1));
+    assert_true(reserve_leaves(-1, 1));
 }
 
 struct gate {
