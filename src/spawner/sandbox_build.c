@@ -522,7 +522,8 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
         r = hand_over(s, err);
     if (r == 0)
         r = host_settle(&s->spawner->host, err);
-    /* From now on somebody removes the cgroups even if we are killed. */
+    /* From now on somebody removes the cgroups even if we are killed. The fork goes on beside the child's set-up here;
+     * until then a cgroup is left to the next spawner. */
     if (s->cg.host)
         reaper_start(&s->spawner->reaper, s->cg.host, &s->spawner->host.owner);
     return r;
