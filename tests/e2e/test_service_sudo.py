@@ -3,13 +3,14 @@
 its program is no file of the sandbox's."""
 
 import json
+import os
 import subprocess
 import unittest
 
 from buildkit import BuildTest
 from helpers import BRIG, wait_until
 from imagekit import Image, base_layer, entry, tar
-from jailkit import SubidUser, needs_root
+from jailkit import BUILD, SubidUser, needs_root
 from service import Daemon, ServiceTest
 from test_disks import DiskTest
 
@@ -196,6 +197,82 @@ class Sudo(SudoTest):
                              timeout=120, check=False)
         self.assertEqual((run.returncode, run.stdout), (125, ""), run)
         self.assertIn("--sudo: only with --template", run.stderr)
+
+
+@needs_root
+class Attacks(SudoTest):
+    """Whoever may ask gets root inside, and nobody gets more."""
+
+    def test_another_sandbox_has_nobody_to_ask(self):
+        self.make()
+        plain = self.make(sudo=False)["id"]
+        script = ("import socket\nfor kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM, socket.SOCK_DGRAM):\n"
+                  "    print(socket.socket(socket.AF_UNIX, kind).connect_ex(chr(0) + \"brig/sudo\"))\n")
+        self.said(plain, f"python3 -c '{script}'", "111\n" * 3)
+
+    def test_the_name_cannot_be_taken_over(self):
+        box = self.make()["id"]
+        script = ("import socket\ns = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                  "try: s.bind(chr(0) + \"brig/sudo\"); print(\"taken\")\nexcept OSError as e: print(e.errno)\n")
+        self.said(box, f"python3 -c '{script}'; sudo python3 -c '{script}'", "98\n98\n")
+
+    def test_root_by_sudo_is_held_as_root_inside_is(self):
+        """The cases of tests/hostile that root inside tries, by sudo."""
+        made = self.make(writable_root=True, limits={"pids": 256, "memory": "512m", "disk": "128m"})
+        with open(os.path.join(BUILD, "tests/hostile/hostile-probe"), "rb") as f:
+            put = self.d.ask("PUT", f"/v1/sandboxes/{made['id']}/files?path=/workspace/probe&mode=0755", f.read())
+        self.assertEqual(put.status, 200, put)
+        env = {f"HOSTILE_NS_{kind}": os.readlink(f"/proc/self/ns/{kind}")
+               for kind in ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")}
+        env.update(HOSTILE_INSIDE="1", HOSTILE_MODE="root", HOSTILE_HOST_NAME=os.uname().nodename)
+        words = " ".join(f"'{name}={value}'" for name, value in env.items())
+        # U23 is about another profile, U37 about a bind; U43 and U44 fill the disk and the table of processes.
+        cases = [f"U{n:02}" for n in range(1, 51) if n not in (23, 37, 43, 44)]
+        ran = self.run_in(made["id"], f"for c in {' '.join(cases)}; do sudo {words} ./probe $c; echo $c: $?; done")
+        self.assertEqual([line for line in ran["stdout"].splitlines() if line.startswith("BREACH")], [])
+        for case in cases:
+            self.assertIn(f"{case}: 0\n", ran["stdout"])
+
+    def test_the_server_cannot_be_read_or_stopped_by_its_caller(self):
+        box = self.make()["id"]
+        ran = self.run_in(box, "cd; mkfifo f; sudo sh -c 'echo $PPID > f; exec sleep 1000' & read server < f; "
+                               "exec 2>/dev/null; "
+                               "for f in mem environ fd exe maps; do cat /proc/$server/$f && echo read; done; "
+                               "kill -9 $server && echo killed; kill -STOP 1 && echo stopped; "
+                               "sudo cat /proc/$server/environ && echo read; kill $!; wait $!; "
+                               "sudo id -u")
+        self.assertEqual(ran["stdout"], "0\n", ran)
+
+    def test_no_descriptor_of_the_service_comes_along(self):
+        box = self.make()["id"]
+        self.said(box, "sudo python3 -c 'import os; print(sorted(int(n) for n in os.listdir(\"/proc/self/fd\"))[:3], "
+                       "len(os.listdir(\"/proc/self/fd\")))' </dev/null", "[0, 1, 2] 4\n")
+
+    def test_limits_are_those_of_the_sandbox(self):
+        box = self.make(limits={"pids": 24, "memory": "64m"})["id"]
+        ran = self.run_in(box, "sudo sh -c 'i=0; while [ $i -lt 60 ]; do sleep 1000 & i=$((i+1)); done; wait' "
+                               "> /dev/null 2>&1; echo $?")
+        self.assertNotEqual(ran["stdout"], "0\n", ran)
+        ran = self.run_in(box, "sudo dd if=/dev/zero of=/dev/null bs=200M count=1 2>/dev/null; echo $?")
+        self.assertEqual(ran["stdout"].split()[-1], "137", ran)
+        self.said(box, "sudo id -u", "0\n")
+
+    def test_a_waiting_room_that_is_full(self):
+        """16 that hold their place: others wait, and nothing is lost."""
+        box = self.make()["id"]
+        self.said(box, "cd; mkfifo f g; exec 7<>g 8<>f; "
+                       "for i in $(seq 16); do sudo sh -c 'echo > g; read x < f' & done; "
+                       "for i in $(seq 16); do read x <&7; done; sudo id -u & for i in $(seq 16); do echo >&8; done; "
+                       "wait", "0\n")
+
+    def test_a_user_that_may_not_cannot_hold_it_up(self):
+        box = self.make()["id"]
+        script = ("import socket, time\nheld = []\nfor i in range(12):\n"
+                  "    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(chr(0) + \"brig/sudo\")\n"
+                  "    held.append(s)\nprint(\"held\", flush=True)\ntime.sleep(1000)\n")
+        made = self.d.ask("POST", f"/v1/sandboxes/{box}/processes", {"argv": ["python3", "-c", script], "user": "33"})
+        self.assertEqual(made.status, 201, made)
+        self.said(box, "sudo id -u", "0\n")
 
 
 @needs_root

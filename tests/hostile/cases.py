@@ -118,6 +118,7 @@ FILESYSTEM = (
     Case("F36", "cross-sandbox-file", scenario="cross_file", off=("mount_ns", "landlock")),
     Case("F37", "unix-sock-path", off=("mount_ns", "landlock")),
     Case("F38", "abstract-socket", off=("net_ns", "landlock")),
+    Case("F38-sudo", "abstract-socket of sudo", why="nobody listens where the sandbox has no sudo, no layer"),
     Case("N03", "host-loopback, no gate", off=("net_ns", "landlock")),
     Case("F39", "inotify-host", modes=OWN_PROGRAMS, scenario="inotify_host", off=("mount_ns", "landlock")),
     Case("F40", "flock-covert", modes=OWN_PROGRAMS, scenario="flock_covert", off=("mount_ns", "landlock", "seccomp")),
@@ -344,6 +345,10 @@ ROOT_INSIDE = (
            expect=any_mode(Expect(("exited", "pids-limit"), None, limits_hit=("pids",)))),
     inside("U45", "links that point out"),
     inside("U46", "devices of the host"),
+    inside("U47", "processes of its other users"),
+    inside("U48", "places that the set-up mounted"),
+    inside("U49", "numbers of its choice"),
+    inside("U50", "prctl"),
 )
 
 CASES = FILESYSTEM + PROCESSES + RESOURCES + INFORMATION + CHANNEL + HOST + ROOT_INSIDE

@@ -255,17 +255,17 @@ uint64_t now_ns(void)
 /* Those of root inside run nowhere else: what they try would succeed where the namespaces are the host's. */
 static bool is_root_inside(const struct probe_case *table)
 {
-    if (table != inside_cases && table != inside_more_cases)
+    if (table != inside_cases && table != inside_more_cases && table != inside_last_cases)
         return true;
     return given("HOSTILE_INSIDE") && !gentle() && !in_host_ns("user") && !in_host_ns("mnt") && !in_host_ns("pid");
 }
 
 int main(int argc, char **argv)
 {
-    static const struct probe_case *const tables[] = {walk_cases,    root_cases,   mount_cases,      share_cases,
-                                                      signal_cases,  spy_cases,    priv_cases,       kernel_cases,
-                                                      channel_cases, memory_cases, quota_cases,      storm_cases,
-                                                      host_cases,    inside_cases, inside_more_cases};
+    static const struct probe_case *const tables[] = {
+        walk_cases, root_cases,   mount_cases,       share_cases,      signal_cases, spy_cases,
+        priv_cases, kernel_cases, channel_cases,     memory_cases,     quota_cases,  storm_cases,
+        host_cases, inside_cases, inside_more_cases, inside_last_cases};
 
     tally = mmap(NULL, sizeof(*tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (tally == MAP_FAILED || argc < 2) {

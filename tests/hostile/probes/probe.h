@@ -49,7 +49,7 @@ struct probe_case {
 /* One table per file, each ended by an entry without id. */
 extern const struct probe_case walk_cases[], root_cases[], mount_cases[], share_cases[], signal_cases[], spy_cases[],
     priv_cases[], kernel_cases[], channel_cases[], memory_cases[], quota_cases[], storm_cases[], host_cases[],
-    inside_cases[], inside_more_cases[];
+    inside_cases[], inside_more_cases[], inside_last_cases[];
 
 /* Reporting. Tallies live in shared memory, so children may report too. */
 void held(const char *name);

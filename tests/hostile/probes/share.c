@@ -123,16 +123,10 @@ static void f37_unix_sock_path(int argc, char **argv)
     }
 }
 
-static void f38_abstract_socket(int argc, char **argv)
+static void try_abstract(const char *name)
 {
-    const char *name = given("HOSTILE_ABSTRACT");
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    (void)argc, (void)argv;
 
-    if (!name) {
-        untried("abstract", "HOSTILE_ABSTRACT is not set");
-        return;
-    }
     snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "%s", name);
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
     static const int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
@@ -149,6 +143,24 @@ static void f38_abstract_socket(int argc, char **argv)
         REFUSED(nm("sendto-%zu", i), sendto(fd, "x", 1, 0, (struct sockaddr *)&a, len), ECONNREFUSED, EPERM);
         close(fd);
     }
+}
+
+static void f38_abstract_socket(int argc, char **argv)
+{
+    const char *name = given("HOSTILE_ABSTRACT");
+    (void)argc, (void)argv;
+
+    if (name)
+        try_abstract(name);
+    else
+        untried("abstract", "HOSTILE_ABSTRACT is not set");
+}
+
+/* Where brig-init listens in a sandbox that has sudo, and nowhere else. */
+static void f38_sudo(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    try_abstract("brig/sudo");
 }
 
 static void n03_host_loopback(int argc, char **argv)
@@ -353,7 +365,17 @@ static void i08_fresh_blocks(int argc, char **argv)
 }
 
 const struct probe_case share_cases[] = {
-    {"F36-hold", f36_hold},     {"F36", f36_cross_file},   {"F37", f37_unix_sock_path}, {"F38", f38_abstract_socket},
-    {"N03", n03_host_loopback}, {"F39", f39_inotify_host}, {"F40-hold", f40_hold},      {"F40", f40_flock_covert},
-    {"F42", f42_weird_names},   {"I08-plant", i08_plant},  {"I08", i08_fresh_blocks},   {NULL, NULL},
+    {"F36-hold", f36_hold},
+    {"F36", f36_cross_file},
+    {"F37", f37_unix_sock_path},
+    {"F38", f38_abstract_socket},
+    {"F38-sudo", f38_sudo},
+    {"N03", n03_host_loopback},
+    {"F39", f39_inotify_host},
+    {"F40-hold", f40_hold},
+    {"F40", f40_flock_covert},
+    {"F42", f42_weird_names},
+    {"I08-plant", i08_plant},
+    {"I08", i08_fresh_blocks},
+    {NULL, NULL},
 };
