@@ -58,6 +58,7 @@ enum brig_code {
     BRIG_E_TIMEOUT,
     BRIG_E_BUSY,    /* shutting down, or a part of the service does not answer */
     BRIG_E_INVALID, /* well-formed, but the content breaks a rule of its purpose (a schema, a requirement) */
+    BRIG_E_OFF,     /* known, and not enabled here; the message says what would turn it on */
     BRIG_E_MAX
 };
 
@@ -140,6 +141,7 @@ enum brig_layer {
     BRIG_LAYER_INODES,
     BRIG_LAYER_TIME_NS,
     BRIG_LAYER_IO,
+    BRIG_LAYER_OWN_KERNEL, /* Another kernel than the host's answers its system calls. */
     BRIG_LAYER_MAX
 };
 

@@ -27,6 +27,7 @@ static int code_errno(enum brig_code code)
     case BRIG_E_TIMEOUT: return ETIMEDOUT;
     case BRIG_E_BUSY: return EBUSY;
     case BRIG_E_INVALID: return EINVAL;
+    case BRIG_E_OFF: return EOPNOTSUPP;
     default: return EIO;
     }
 }

@@ -30,6 +30,7 @@ static const char *const layer_names[] = {
     [BRIG_LAYER_INODES] = "inodes",
     [BRIG_LAYER_TIME_NS] = "time_ns",
     [BRIG_LAYER_IO] = "io",
+    [BRIG_LAYER_OWN_KERNEL] = "own_kernel",
 };
 _Static_assert(ARRAY_SIZE(layer_names) == BRIG_LAYER_MAX, "a name for every layer");
 _Static_assert(BRIG_LAYER_INODES == 19 && BRIG_LAYER_MAX <= 64, "`require: all` is the first twenty, in one mask");

@@ -144,6 +144,7 @@ static const struct {
     [BRIG_LAYER_INODES] = {"bounded in sum", FEATURE_IMAGES},
     [BRIG_LAYER_TIME_NS] = {"a time namespace of its own", FEATURE_MAX},
     [BRIG_LAYER_IO] = {"io_read_bps and io_write_bps can be had", FEATURE_MAX},
+    [BRIG_LAYER_OWN_KERNEL] = {"another kernel than the host's", FEATURE_MAX},
 };
 
 static void layer_without_sandbox(const struct doctor *d, struct brig_doctor_row *row)

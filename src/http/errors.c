@@ -27,6 +27,7 @@ static const struct {
     [BRIG_E_TIMEOUT] = {408, "timeout", NULL},
     [BRIG_E_BUSY] = {503, "busy", "try again later"},
     [BRIG_E_INVALID] = {422, "invalid", NULL},
+    [BRIG_E_OFF] = {501, "not_enabled", "brig provider ls shows which providers can be used, and why not"},
 };
 static_assert(ARRAY_SIZE(table) == BRIG_E_MAX, "every code has a row");
 

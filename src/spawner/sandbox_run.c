@@ -228,8 +228,8 @@ static void read_rlimits(struct sandbox *s)
 }
 
 /* The layers only somebody outside can read. */
-static const enum brig_layer outside[] = {BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS,
-                                          BRIG_LAYER_IO};
+static const enum brig_layer outside[] = {BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU,
+                                          BRIG_LAYER_PIDS,      BRIG_LAYER_IO,     BRIG_LAYER_OWN_KERNEL};
 
 static bool is_outside(enum brig_layer layer)
 {
@@ -237,6 +237,15 @@ static bool is_outside(enum brig_layer layer)
         if (outside[i] == layer)
             return true;
     return false;
+}
+
+static uint64_t outside_mask(void)
+{
+    uint64_t mask = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
+        mask |= BRIG_LAYER_BIT(outside[i]);
+    return mask;
 }
 
 /* Reads them, after the limits of this run were set. Returns what is required and missing. */
@@ -248,6 +257,7 @@ static uint64_t read_outside(struct sandbox *s)
                  s->readings);
     read_uid_range(s);
     read_rlimits(s);
+    s->readings[BRIG_LAYER_OWN_KERNEL] = (struct reading){.why = WHY_HOST_KERNEL};
     for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
         if (!s->readings[outside[i]].on)
             missing |= BRIG_LAYER_BIT(outside[i]);
@@ -306,9 +316,7 @@ void sandbox_start(const struct sandbox *s, const struct run_spec *run, struct g
         .rows = run->rows,
         .cols = run->cols,
         .profile = run->profile,
-        .require = run->require &
-                   ~(BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE) | BRIG_LAYER_BIT(BRIG_LAYER_MEMORY) |
-                     BRIG_LAYER_BIT(BRIG_LAYER_CPU) | BRIG_LAYER_BIT(BRIG_LAYER_PIDS) | BRIG_LAYER_BIT(BRIG_LAYER_IO)),
+        .require = run->require & ~outside_mask(),
         .skip = s->spawner->off,
         .disk = run->limits.disk,
         .inodes = run->limits.inodes,

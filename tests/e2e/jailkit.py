@@ -40,7 +40,7 @@ PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 ALL_LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock "
               "root_readonly proc fds "
               "memory cpu pids disk inodes").split()
-OTHER_LAYERS = ["time_ns", "io"]
+OTHER_LAYERS = ["time_ns", "io", "own_kernel"]
 
 
 def read(path, default=""):

@@ -368,6 +368,8 @@ class Policy(JailTest):
     def test_a_layer_that_is_only_reported(self):
         self.refused("--require", "time_ns", "--", "/bin/true", words=("required layer", "time_ns"))
         self.refused("--require", "io", "--", "/bin/true", words=("required layer", "io"))
+        self.refused("--require", "own_kernel", "--", "/bin/true", words=("required layer", "own_kernel",
+                                                                          "the host's kernel"))
 
     def test_writable_root_is_not_root_readonly(self):
         self.refused("--writable-root", "--require", "root_readonly", "--", "/bin/true",

@@ -31,7 +31,7 @@ static const char golden_start[] =
     "2f776f726b737061636500"              /* "/workspace" */
     "6c7300 2d6c00 413d6200";             /* "ls", "-l", "A=b" */
 static const char golden_started[] =
-    "00e1f505 00000000 00000800 00000000 16000000 00000000"
+    "00e1f505 00000000 00000800 00000000 17000000 00000000"
     "01000000 00000000 01000000 00000000 01000000 00000000 01000000 00000000" /* user, mount, pid, net */
     "01000000 00000000 01000000 00000000 01000000 00000000"                   /* ipc, uts, cgroup */
     "01090000 00000000"                                                       /* uid_range: private uid range */
@@ -42,7 +42,8 @@ static const char golden_started[] =
     "01050000 00000000"                                                       /* disk: ext4 image */
     "00050300 00000000"                                                       /* inodes: off, read-back differs */
     "00000100 00000000"                                                       /* time_ns: not asked for */
-    "00000800 00000000";                                                      /* io: no block device */
+    "00000800 00000000"                                                       /* io: no block device */
+    "00000f00 00000000";                                                      /* own_kernel: the host's */
 
 static struct guest_start start_example(void)
 {
@@ -253,6 +254,7 @@ static struct guest_started started_example(void)
     msg.readings[BRIG_LAYER_INODES] = (struct reading){0, BY_EXT4_IMAGE, WHY_READ_BACK, 0};
     msg.readings[BRIG_LAYER_TIME_NS].why = WHY_NOT_ASKED;
     msg.readings[BRIG_LAYER_IO].why = WHY_NO_DEVICE;
+    msg.readings[BRIG_LAYER_OWN_KERNEL].why = WHY_HOST_KERNEL;
     return msg;
 }
 
@@ -305,7 +307,7 @@ static void started_of_an_older_version_claims_less(void **state)
     (void)state;
 
     assert_int_equal(guest_started_put(bytes, sizeof(bytes), &msg), sizeof(bytes));
-    bytes[16] = 18; /* without disk, inodes, time_ns, io */
+    bytes[16] = 18; /* without disk, inodes, time_ns, io, own_kernel */
     assert_int_equal(guest_started_parse(bytes, 24 + 18 * 8, &back), 0);
     assert_int_equal(back.readings[17].on, 1);
     for (size_t i = 18; i < BRIG_LAYER_MAX; i++) {

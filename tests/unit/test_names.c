@@ -8,7 +8,7 @@ static void layers_have_their_names(void **state)
 {
     static const char all[] =
         "user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp "
-        "landlock root_readonly proc fds memory cpu pids disk inodes time_ns io ";
+        "landlock root_readonly proc fds memory cpu pids disk inodes time_ns io own_kernel ";
     char text[sizeof(all) + 64] = "";
     size_t at = 0;
     (void)state;

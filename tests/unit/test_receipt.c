@@ -40,6 +40,7 @@ static struct brig_receipt plain(void)
     r.layers[BRIG_LAYER_LANDLOCK].abi = 7;
     r.layers[BRIG_LAYER_MEMORY].by = "cgroup v2";
     r.layers[BRIG_LAYER_IO] = (struct brig_layer_state){.on = false, .by = "", .why = "it was not asked for"};
+    r.layers[BRIG_LAYER_OWN_KERNEL] = (struct brig_layer_state){.on = false, .by = "", .why = "another reason"};
     r.protection_complete = true;
     return r;
 }
@@ -89,7 +90,8 @@ static void golden(void **state UNUSED)
         "\"net_in_bytes\":0,\"net_out_bytes\":0},"
         "\"protection\":{\"complete\":true,\"require_version\":1,\"layers\":{\"user_ns\":{\"on\":true},";
     static const char tail[] =
-        "\"io\":{\"on\":false,\"why\":\"it was not asked for\"}}},\"network\":{\"policy\":\"none\"},"
+        "\"io\":{\"on\":false,\"why\":\"it was not asked for\"},"
+        "\"own_kernel\":{\"on\":false,\"why\":\"another reason\"}}},\"network\":{\"policy\":\"none\"},"
         "\"environment\":{\"PATH\":\"base\",\"A\":\"run\"},"
         "\"started_at\":\"2023-11-14T22:13:20.123456Z\",\"ended_at\":\"2023-11-14T22:13:21.000000Z\"}\n";
 
@@ -105,7 +107,7 @@ static void layers(void **state UNUSED)
 
     for (int i = 0; i < BRIG_LAYER_MAX; i++) {
         snprintf(part, sizeof part, "\"%s\":{\"on\":%s", brig_layer_name((enum brig_layer)i),
-                 i == BRIG_LAYER_IO ? "false" : "true");
+                 i == BRIG_LAYER_IO || i == BRIG_LAYER_OWN_KERNEL ? "false" : "true");
         expect(&r, part);
     }
     expect(&r, "\"landlock\":{\"on\":true,\"abi\":7}");

@@ -31,7 +31,7 @@ static const enum brig_layer ours[] = {
     BRIG_LAYER_INODES,   BRIG_LAYER_TIME_NS,
 };
 static const enum brig_layer spawners[] = {
-    BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS, BRIG_LAYER_IO,
+    BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS, BRIG_LAYER_IO, BRIG_LAYER_OWN_KERNEL,
 };
 _Static_assert(ARRAY_SIZE(ours) + ARRAY_SIZE(spawners) == BRIG_LAYER_MAX, "every layer is read by someone");
 

@@ -57,6 +57,7 @@ static const char *const why_texts[] = {
     [WHY_ROOT_INSIDE] = ("root inside was asked for: chown, dac_override, fowner, fsetid, kill, setgid and setuid over "
                          "its own files and processes"),
     [WHY_SHARED_IDS] = "the calling user's sandboxes with root inside or of a template share its subordinate ids",
+    [WHY_HOST_KERNEL] = "its system calls are answered by the host's kernel",
 };
 _Static_assert(ARRAY_SIZE(why_texts) == WHY_MAX, "a text for every reading_why");
 

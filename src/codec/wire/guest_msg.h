@@ -47,6 +47,7 @@ enum reading_why {
     WHY_IDS_NOT_KNOWN, /* There is no lock that all services of the host share. */
     WHY_ROOT_INSIDE,   /* The sandbox has root inside, with the capabilities of jail/user.h and no others. */
     WHY_SHARED_IDS, /* The sandboxes of one plain user with root inside or of a template share its subordinate ids. */
+    WHY_HOST_KERNEL,
     WHY_MAX
 };
 
