@@ -326,7 +326,7 @@ route_fn route_config_get, route_config_reload, route_events, route_audit;
 route_fn route_variable_reveal, route_agent_reveal, route_agent_secret_put, route_agent_secret_delete, route_tool_run;
 route_fn route_run_once, route_run_cancel, route_run_files;
 route_fn route_approval_list, route_approval_approve, route_approval_deny;
-route_fn route_pool_list, route_pool_prewarm, route_provider_list, route_secret_rotate;
+route_fn route_pool_list, route_pool_prewarm, route_provider_list, route_provider_check, route_secret_rotate;
 route_fn route_org_tools_get, route_org_tools_put, route_key_tools_get, route_key_tools_put;
 
 /* tools.c: the parts of tool execution, made before the service is locked down (what is kept) and after (what runs),

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "config/provider_names.h"
 
 static const struct json_value no_args = {.type = JSON_OBJECT, .raw = "{}", .raw_len = 2};
 
@@ -208,6 +209,8 @@ bool running_read(struct running *running)
     if (ask->fallback && !str_eq(ask->fallback, "auto") && !str_eq(ask->fallback, "none")) /* a slip of the pen is no
                                                                                               permission */
         return bad(running, "fallback", "auto or none");
+    if (ask->provider && !provider_is_known(ask->provider))
+        return running_refuse(running, BRIG_E_INVALID, "provider %.31s: there is no such one", ask->provider), false;
     if (ask->sandbox_id && ask->reuse != REUSE_NONE)
         return running_refuse(running, BRIG_E_USAGE, "sandbox_id and reuse: only one of the two"), false;
     if (ask->template_name && (ask->sandbox_id || ask->reuse != REUSE_NONE))

@@ -418,6 +418,17 @@ static int start_local(struct daemon_state *d, struct brig_err *err)
     return r;
 }
 
+/* Sandboxes that name no provider would all be refused. */
+static int check_default(const struct daemon_state *d, const struct config *config, struct brig_err *err)
+{
+    struct provider *provider = NULL;
+    struct brig_err why = {0};
+
+    if (providers_find(d->api.providers, config->provider, &provider, &why) == 0)
+        return 0;
+    return err_set(err, BRIG_E_OFF, 0, "[manager] provider: %.200s", why.message);
+}
+
 static void on_wanted(void *ctx, const char *reference, const char *name, const struct brig_err *err)
 {
     struct api *api = ctx;
@@ -474,6 +485,8 @@ static int start(struct daemon_state *d, struct brig_err *err)
     d->api.tables = tables;
     if (r == 0)
         r = start_local(d, err);
+    if (r == 0)
+        r = check_default(d, config, err);
     if (r == 0) {
         d->api.provider->gone = on_provider_gone;
         d->api.provider->ctx = d;
@@ -485,6 +498,7 @@ static int start(struct daemon_state *d, struct brig_err *err)
     if (r == 0) {
         const struct manager_options manager = {.loop = d->api.loop,
                                                 .provider = d->api.provider,
+                                                .providers = d->api.providers,
                                                 .store = d->api.store,
                                                 .audit = d->api.audit,
                                                 .config = config,

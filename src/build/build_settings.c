@@ -2,9 +2,9 @@
 /*
  * build_settings.c: template.toml, which stands beside a Dockerfile: what sandboxes of the template have unless their
  * create says something else. user, workdir and env become a part of the image, as USER, WORKDIR and ENV would; limits,
- * profile, sudo and services are the template's settings. Every member is judged by the reader of creates, with the
- * rights of whoever builds; a create judges it again with its own. What a create can have and a template cannot (a
- * network, a secret, a bind) is no member of this file.
+ * profile, provider, sudo and services are the template's settings. Every member is judged by the reader of creates,
+ * with the rights of whoever builds; a create judges it again with its own. What a create can have and a template
+ * cannot (a network, a secret, a bind) is no member of this file.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ struct build_settings {
     const char *workdir[2];
     struct dockerfile_step make_workdir; /* If it is there. */
     struct build_list env_names, env_values;
-    const char *json; /* {limits, profile, services}, as far as they are there */
+    const char *json; /* {limits, profile, provider, sudo, services}, as far as they are there */
     struct build_list services;
     unsigned lines[SVC_UNITS_MAX]; /* The line where each service begins. */
 };
@@ -126,7 +126,7 @@ static int check_services(const struct build *build, const struct toml_value *v,
 
 static int check(const struct build *build, const struct toml_value *root, struct brig_err *err)
 {
-    static const char *const members[] = {"user", "workdir", "profile", "sudo", "limits", "env"};
+    static const char *const members[] = {"user", "workdir", "profile", "provider", "sudo", "limits", "env"};
     char message[200];
     int r = 0;
 
@@ -140,7 +140,8 @@ static int check(const struct build *build, const struct toml_value *root, struc
             r = check_services(build, v, err);
         } else {
             snprintf(message, sizeof message,
-                     "%.64s: there is no such member (user, workdir, profile, sudo, limits, env, service)", v->key);
+                     "%.64s: there is no such member (user, workdir, profile, provider, sudo, limits, env, service)",
+                     v->key);
             r = refuse(err, v->line, message);
         }
     }
@@ -196,8 +197,11 @@ static int take_services(struct build *build, const struct toml_value *list, str
 
 static int take_json(struct build *build, const struct toml_value *root, struct build_settings *ret)
 {
-    static const char *const keys[][2] = {
-        {"limits", "limits"}, {"profile", "profile"}, {"sudo", "sudo"}, {"service", "services"}};
+    static const char *const keys[][2] = {{"limits", "limits"},
+                                          {"profile", "profile"},
+                                          {"provider", "provider"},
+                                          {"sudo", "sudo"},
+                                          {"service", "services"}};
     AUTO_BUF struct buf text = BUF_INIT(SETTINGS_MAX);
     struct json json = JSON_INIT(&text);
 
@@ -296,11 +300,12 @@ static bool is_own(const struct build_settings *settings, const char *service)
     return false;
 }
 
-/* A limit, the profile, sudo and a service of a name take the place of the base's; the rest of the base stays. */
+/* A limit, the profile, provider, sudo and a service of a name take the place of the base's; the rest of the base
+ * stays. */
 static void put_merged(struct json *json, const struct build_settings *settings, const struct json_value *own,
                        const struct json_value *base)
 {
-    static const char *const plain[] = {"profile", "sudo"};
+    static const char *const plain[] = {"profile", "provider", "sudo"};
     const struct json_value *services = json_get(base, "services");
 
     json_object(json);

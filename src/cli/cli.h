@@ -40,8 +40,8 @@ extern const struct cli_verb cli_verb_version;
 #define CLI_SERVICE_VERBS(x)                                                                                         \
     x(create) x(ps) x(inspect) x(exec) x(shell) x(cp) x(ls) x(logs) x(service) x(stats) x(top) x(pause) x(resume)    \
         x(stop) x(rm) x(snapshot) x(restore) x(fork) x(commit) x(volume) x(prune) x(port) x(events) x(tool) x(agent) \
-            x(env) x(approve) x(deny) x(pool) x(receipt) x(key) x(org) x(policy) x(secret) x(template) x(audit)      \
-                x(completion)
+            x(env) x(approve) x(deny) x(pool) x(provider) x(receipt) x(key) x(org) x(policy) x(secret) x(template)   \
+                x(audit) x(completion)
 #define CLI_DECLARE(verb) extern const struct cli_verb cli_verb_##verb;
 CLI_SERVICE_VERBS(CLI_DECLARE)
 const struct cli_verb *cli_verb_at(size_t index); /* Lists all verbs; NULL at the end. */

@@ -40,6 +40,7 @@ struct config {
     uint64_t suspicious_count, suspicious_seconds; /* 10 in 60 */
 
     /* [manager] */
+    char *provider;                                                         /* of sandboxes that name none: local */
     uint64_t max_sandboxes;                                                 /* 100 */
     uint64_t idle_timeout_s;                                                /* 3600; 0 never */
     uint64_t cleanup_interval;                                              /* 300 */

@@ -92,6 +92,8 @@ const struct config_key config_keys[] = {
     /* ---- [manager] ---- */
     {"manager", "max_sandboxes", CONFIG_COUNT, AT(max_sandboxes), .fallback = "100", .min = 1, .max = 1000000, LIVE,
      .help = "sandboxes at once"},
+    {"manager", "provider", CONFIG_TEXT, AT(provider), .fallback = "local", .rule = config_rule_provider,
+     .help = "what holds a sandbox that names none: local; brig provider ls shows which can be used"},
     {"manager", "idle_timeout", CONFIG_SECONDS, AT(idle_timeout_s), .fallback = "3600", .min = 1, .max = MAX_S,
      .zero = true, .alias_section = "sandbox", .alias = "idle_timeout", LIVE,
      .help = "time unused until a sandbox ends; 0: never"},

@@ -169,6 +169,7 @@ int group_make(struct group *group, struct brig_err *err)
     struct child_spec spec = {.argv = runtime_argv(group->want.language, group->want.template_name != NULL),
                               .zygote = forked ? group->zygote : NULL,
                               .template_name = group->want.template_name,
+                              .provider = group->want.provider,
                               .network = group->want.network,
                               .shape = group->want.shape,
                               .trust = group->want.trust,
@@ -244,16 +245,16 @@ static int key_of(const struct pool *pool, const struct pool_want *want, char *o
 {
     const struct brig_limits *l = &want->limits;
 
-    return str_format(out, size,
-                      "%s\n%s %s\n%s\n%s %s %p\n%d%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64
-                      " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s",
-                      want->org_id, want->template_name ? want->template_name : "",
-                      want->template_id ? want->template_id : "", tool_language_name(runtime_of(want->language)),
-                      want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
-                      pool->sets ? (const void *)want->set : NULL, want->strict, want->network, want->trust,
-                      want->persist, want->shape, l->cpu_time, l->disk, l->inodes, l->open_files, l->file_size,
-                      l->io_read_bps, l->io_write_bps, l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections,
-                      want->workspace ? want->workspace : "");
+    return str_format(
+        out, size,
+        "%s\n%s\n%s %s\n%s\n%s %s %p\n%d%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64
+        " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s",
+        want->org_id, want->provider ? want->provider : "", want->template_name ? want->template_name : "",
+        want->template_id ? want->template_id : "", tool_language_name(runtime_of(want->language)),
+        want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
+        pool->sets ? (const void *)want->set : NULL, want->strict, want->network, want->trust, want->persist,
+        want->shape, l->cpu_time, l->disk, l->inodes, l->open_files, l->file_size, l->io_read_bps, l->io_write_bps,
+        l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections, want->workspace ? want->workspace : "");
 }
 
 /* One block: the key, then what the want points to. */
@@ -265,7 +266,8 @@ static int copy_want(struct group *group, const struct pool_want *want, const ch
                                  want->workspace,
                                  want->set ? want->set->key : NULL,
                                  want->set ? want->set->host_path : NULL,
-                                 want->template_id};
+                                 want->template_id,
+                                 want->provider};
     const char *copies[ARRAY_SIZE(texts)] = {0};
     size_t size = 0;
 
@@ -286,6 +288,7 @@ static int copy_want(struct group *group, const struct pool_want *want, const ch
     group->want.template_name = copies[2];
     group->want.workspace = copies[3];
     group->want.template_id = copies[6];
+    group->want.provider = copies[7];
     group->want.language = runtime_of(want->language);
     group->set = (struct set){.key = copies[4], .host_path = copies[5]};
     group->want.set = want->set ? &group->set : NULL;
@@ -492,6 +495,7 @@ void pool_json(const struct pool *pool, const char *org, struct json *json)
         json_key_string(json, "kind", "interpreter");
         json_key_string(json, "organization_id", g->want.org_id);
         json_key_string(json, "template", g->want.template_name ? g->want.template_name : "host");
+        json_key_string(json, "provider", g->want.provider ? g->want.provider : "local");
         json_key_string(json, "language", tool_language_name(g->want.language));
         json_key(json, "requirements"), g->want.set ? json_string(json, g->set.key) : json_null(json);
         json_key_bool(json, "strict", g->want.strict);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool.h: parked children by pool key (organisation, template, language and interpreter, lock hash of the dependency
- * set, strict, network and its shape, lower directory). They are refilled in the background and sized by demand: each
- * key aims at one and a half times the most claims of any second of the last ten, at least what a prewarm asked for and
- * at most `[tools] pool_max`; all keys together stay within `[tools] pool_memory`. Keys that are unused for a minute
- * shrink to nothing, unless their prewarm must be kept. A claim that finds no parked child waits for the next one, and
- * one more is begun.
+ * pool.h: parked children by pool key (organisation, provider, template, language and interpreter, lock hash of the
+ * dependency set, strict, network and its shape, lower directory). They are refilled in the background and sized by
+ * demand: each key aims at one and a half times the most claims of any second of the last ten, at least what a prewarm
+ * asked for and at most `[tools] pool_max`; all keys together stay within `[tools] pool_memory`. Keys that are unused
+ * for a minute shrink to nothing, unless their prewarm must be kept. A claim that finds no parked child waits for the
+ * next one, and one more is begun.
  */
 #ifndef BRIG_POOL_POOL_H
 #define BRIG_POOL_POOL_H
@@ -31,6 +31,7 @@ void pool_configure(struct pool *pool, const struct config *config);
 
 struct pool_want {
     const char *org_id, *template_name; /* template_name is NULL for host. */
+    const char *provider;               /* What holds the children; NULL for the manager's own. */
     const char *template_id;            /* What the name means now: another one is another pool; or NULL. */
     enum tool_language language;
     const struct set *set; /* or NULL */

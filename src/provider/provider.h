@@ -36,8 +36,13 @@ enum provider_cap {
     PROVIDER_GATE = 1 << 6,   /* our brig-egress serves the networks of its boxes */
     PROVIDER_ZYGOTE = 1 << 7, /* provider_spec.zygote */
     PROVIDER_ROOT_INSIDE = 1 << 8,
-    PROVIDER_LAYERS = 1 << 9, /* template layers: provider_spec.layers, ops.layer and ops.layers */
-    PROVIDER_DISKS = 1 << 10, /* provider_spec.disk and volumes, ops.disk and ops.disks */
+    PROVIDER_LAYERS = 1 << 9,      /* template layers: provider_spec.layers, ops.layer and ops.layers */
+    PROVIDER_DISKS = 1 << 10,      /* provider_spec.disk and volumes, ops.disk and ops.disks */
+    PROVIDER_IMAGE = 1 << 11,      /* provider_spec.image: images of an engine, by their names */
+    PROVIDER_LIMITS = 1 << 12,     /* ops.limits: other limits for a live box */
+    PROVIDER_OWN_KERNEL = 1 << 13, /* the layer own_kernel can be on */
+    PROVIDER_REMOTE = 1 << 14,     /* its boxes are not on this machine: no binds, no cgroups and no gate of ours */
+    PROVIDER_CAP_MAX = 1 << 15,
 };
 
 /*
@@ -54,6 +59,7 @@ enum provider_cap {
 struct provider_spec {
     /* The provider chooses the id (struct box_up), because a prepared sandbox has its own already. */
     const char *rootfs; /* An absolute directory or tar; NULL means the template `host`. */
+    const char *image;  /* An engine's image by name or digest (PROVIDER_IMAGE); NULL for all other roots. */
     bool writable_root;
     bool root_inside;          /* Its programs are uid 0 of the sandbox (BRIG_RUN_ROOT). Not with a zygote. */
     bool sudo;                 /* With root_inside and writable_root: the sandbox's user has sudo. */
@@ -123,6 +129,11 @@ struct box_up {
     struct brig_limits limits; /* The limits as they are enforced. */
     struct brig_layer_state layers[BRIG_LAYER_MAX];
     bool protection_complete;
+    /*
+     * A mask of BRIG_LAYER_BIT(): what nobody has read back and only the provider says. These layers are off in the
+     * statement, with that reason.
+     */
+    uint64_t word;
     int stream_fd;                   /* A byte stream to brig-init. The callee owns it and sets it to -1. */
     struct box_listeners *listeners; /* NULL without a network. */
 };
@@ -203,6 +214,17 @@ struct disk_space {
     uint64_t reserved; /* what they may still write */
 };
 
+/* What one real attempt has shown. It is valid during the callback. */
+struct provider_check {
+    bool usable;
+    char version[64];  /* of what makes the boxes */
+    char missing[256]; /* why it cannot be used, or what a box of it lacks; "" if nothing */
+    char install[160]; /* the line that installs what is missing; "" if nothing would help */
+    uint64_t layers;   /* a mask: what was on in the box that was made */
+    uint64_t took_ms;  /* until the box was up */
+};
+typedef void provider_checked_fn(void *ctx, const struct provider_check *check);
+
 struct provider_ops {
     const char *name; /* "local" */
     uint32_t caps;    /* PROVIDER_* */
@@ -212,6 +234,11 @@ struct provider_ops {
      */
     uint64_t protects;
     void (*destroy)(struct provider *provider); /* Boxes of a provider that can recover them live on. */
+    /*
+     * Tries it, for real: done comes within PROVIDER_CHECK_NS. NULL if the provider cannot be tried. BRIG_E_BUSY: it is
+     * being tried already.
+     */
+    int (*check)(struct provider *provider, provider_checked_fn *done, void *ctx, struct brig_err *err);
     /* ---- the narrow form ---- */
     /*
      * Runs one tool. claim is valid during the call; its done follows unless this fails. BRIG_E_BUSY: it may be tried
@@ -277,9 +304,14 @@ struct provider_ops {
                  void *ctx, struct brig_err *err);
 };
 
+#define PROVIDER_CHECK_NS (UINT64_C(10) * 1000 * 1000 * 1000)
+
+struct provider_attempt; /* attempt.c */
+
 struct provider {
     const struct provider_ops *ops;
     struct loop *loop;
+    struct provider_attempt *attempt; /* A check that is under way, or NULL. */
     /* Called once when the provider itself is gone (the spawner died). Every box has been ended() by then. */
     void (*gone)(void *ctx, const struct brig_err *why);
     void *ctx;
@@ -292,6 +324,14 @@ struct box {
     struct provider *provider;
     struct box_events events;
 };
+
+/*
+ * attempt.c: makes a box with the defaults, and ends it when it is up: what check() of a provider of the stream form
+ * does. version is that of what makes the boxes.
+ */
+int provider_attempt(struct provider *provider, const char *version, provider_checked_fn *done, void *ctx,
+                     struct brig_err *err) MUST_CHECK;
+void provider_attempt_drop(struct provider *provider); /* Before it is destroyed: nobody is told any more. */
 
 /* local/local.c: spawner_fd is the engine's end of a spawner's socket (spawner/spawner_wire.h); it is not owned. */
 int provider_local_create(struct loop *loop, int spawner_fd, struct provider **ret, struct brig_err *err) MUST_CHECK;

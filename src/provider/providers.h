@@ -24,10 +24,20 @@ void providers_destroy(struct providers *providers); /* Destroys also those that
  * destroys it.
  */
 int providers_add(struct providers *providers, struct provider *provider, struct brig_err *err) MUST_CHECK;
-/* BRIG_E_USAGE: there is no such name. BRIG_E_UNSUPPORTED: it cannot be used; the message says why. */
+/*
+ * name may be an alias (config/provider_names.h). BRIG_E_INVALID: there is no such name. BRIG_E_OFF: it cannot be used;
+ * the message says why.
+ */
 int providers_find(const struct providers *providers, const char *name, struct provider **ret,
                    struct brig_err *err) MUST_CHECK;
-void providers_json(const struct providers *providers, struct json *json); /* Writes [{name, enabled, why}]. */
+struct provider *providers_at(const struct providers *providers, size_t index); /* Those in use; NULL at the end. */
+/*
+ * Writes [{name, enabled, why}]; of one that can be used also `can`, names of capabilities, and `layers`, those that it
+ * can show.
+ */
+void providers_json(const struct providers *providers, struct json *json);
+/* Writes {name, usable, version, missing, install, took_ms, can, layers}; `layers` were on in the attempt. */
+void provider_check_json(const struct provider_ops *ops, const struct provider_check *check, struct json *json);
 
 /*
  * Can it make such a sandbox? BRIG_E_UNSUPPORTED names the first thing that it does not have, or the first required

@@ -125,6 +125,7 @@ static int put_spec(const struct run *run, const struct reuse_wait *wait, struct
     struct json json = JSON_INIT(out);
 
     json_object(&json);
+    json_key_string(&json, "provider", run->place->ops->name);
     if (!wait->ephemeral) {
         json_key_object(&json, "metadata");
         json_key_string(&json, "reuse", run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
@@ -257,6 +258,7 @@ static int mark_of(const struct run *run, char *out, size_t size)
     json_string(&json, run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
     json_string(&json, run->reuse == REUSE_AGENT ? run->agent_id : run->fingerprint);
     json_string(&json, stranger(run));
+    json_string(&json, run->place->ops->name);
     run->network ? json_value_put(&json, run->network) : json_null(&json);
     run->secrets_json ? json_value_put(&json, run->secrets_json) : json_null(&json);
     json_end(&json);

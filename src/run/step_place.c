@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * step_place.c: the fourth step decides which provider runs it, and where. The order is: what the call wishes, what the
- * tool wishes, what the organisation wishes, then E2B where it is enabled, then local; each once. `fallback: none` (of
- * the call, the tool, or `[tools] fallback`) leaves only the first. The list of providers (provider/providers.h) says
- * who can be used; one of the stream form gives a parked child or a live sandbox (reuse.c), one of the narrow form
- * needs nothing before the request is sent.
+ * tool wishes, what the organisation wishes, then E2B where it is enabled, then `[manager] provider`; each once.
+ * `fallback: none` (of the call, the tool, or `[tools] fallback`) leaves only the first. The list of providers
+ * (provider/providers.h) says who can be used; one of the stream form gives a parked child or a live sandbox (reuse.c),
+ * one of the narrow form needs nothing before the request is sent.
  *
  * The started boundary: a failure before the request was sent is, when it may pass (BRIG_E_BUSY, or a child that died
  * before it began), tried twice more with a pause, and then it is the next provider's turn; once the request was sent
@@ -13,6 +13,7 @@
  */
 #include <stdio.h>
 
+#include "config/provider_names.h"
 #include "run/run_priv.h"
 
 /* ---- order ---------------------------------------------------------------------------------------------- */
@@ -21,6 +22,7 @@ static void wish(struct run *run, const char *name)
 {
     if (!name || !name[0] || run->n_order >= ARRAY_SIZE(run->order))
         return;
+    name = provider_known_name(name);
     for (size_t i = 0; i < run->n_order; i++)
         if (str_eq(run->order[i], name))
             return;
@@ -39,14 +41,15 @@ void place_order(struct run *run)
     wish(run, run->wish);
     wish(run, run->tool.provider);
     wish(run, run->org_wish);
-    if (!run->sandbox_id[0] && run->reuse == REUSE_NONE &&
+    if (!run->sandbox_id[0] && !run->template_name[0] && run->reuse == REUSE_NONE &&
         providers_find(executor->o.providers, "e2b", &e2b, NULL) == 0)
         wish(run, "e2b");
-    wish(run, "local");
+    wish(run, executor->o.config->provider ? provider_known_name(executor->o.config->provider) : "local");
     run->no_fallback = (ask->fallback ? str_eq(ask->fallback, "none") : run->tool.no_fallback) ||
                        (!ask->fallback && str_eq(executor->o.config->tools_fallback, "none"));
-    if (run->sandbox_id[0] || run->template_name[0]) { /* a live sandbox is where it is, and so are templates */
-        run->order[0] = "local";
+    if (run->sandbox_id[0]) { /* a live sandbox is where it is */
+        const struct sbox *sbox = manager_find(executor->o.manager, &run->caller, run->sandbox_id);
+        run->order[0] = sbox ? sbox_provider(sbox) : "local";
         run->n_order = 1;
     }
 }
@@ -119,6 +122,7 @@ static int place_stream(struct run *run, struct brig_err *err)
     struct pool *pool = run->executor->o.pool;
     struct pool_want want = {.org_id = run->caller.org_id,
                              .template_name = run->template_name[0] ? run->template_name : NULL,
+                             .provider = run->place->ops->name,
                              .template_id = run->template_id,
                              .language = run->tool.language,
                              .set = run->set,
@@ -153,7 +157,8 @@ static int place_stream(struct run *run, struct brig_err *err)
 
 int step_place(struct run *run, struct brig_err *err UNUSED)
 {
-    const struct provider_spec needs = {.require = sbox_required(run->executor->o.config)};
+    const struct provider_spec needs = {.require = sbox_required(run->executor->o.config),
+                                        .n_layers = run->template_id[0] ? 1 : 0};
     struct brig_err why = {0};
     int r = providers_find(run->executor->o.providers, run->order[run->at], &run->place, &why);
 

@@ -90,6 +90,7 @@ struct sbox *sbox_new(struct manager *manager, bool internal)
     }
     sbox->priv = priv;
     priv->internal = internal;
+    priv->provider = manager->provider;
     sbox->manager = manager;
     if (sbox_park_later(sbox) < 0) {
         mem_free(sbox);
@@ -359,6 +360,7 @@ int manager_create(const struct manager_options *options, void (*ready)(void *ct
         return err_nomem(err);
     manager->loop = options->loop;
     manager->provider = options->provider;
+    manager->providers = options->providers;
     manager->store = options->store;
     manager->audit = options->audit;
     manager->suspicion = options->suspicion;
@@ -452,10 +454,11 @@ static void on_shut(struct loop_timer *timer)
         done(manager->shut_ctx);
 }
 
-static bool keeps(const struct manager *manager)
+static bool keeps(const struct sbox *sbox)
 {
-    return (manager->provider->ops->caps & PROVIDER_RECOVER) && manager->config->on_shutdown &&
-           str_eq(manager->config->on_shutdown, "keep");
+    const struct config *config = sbox->manager->config;
+
+    return (sbox_ops(sbox)->caps & PROVIDER_RECOVER) && config->on_shutdown && str_eq(config->on_shutdown, "keep");
 }
 
 static void manager_check_shut(struct manager *manager)
@@ -465,7 +468,7 @@ static void manager_check_shut(struct manager *manager)
     if (manager->leaving ? manager->n_parked > 0 : manager->children != NULL)
         return;
     for (struct sbox *sbox = manager->leaving ? NULL : manager->first; sbox; sbox = sbox->next)
-        if (sbox->state == SBOX_STOPPING || sbox->state == SBOX_CREATING || !keeps(manager))
+        if (sbox->state == SBOX_STOPPING || sbox->state == SBOX_CREATING || !keeps(sbox))
             return;
     manager->shut.fn = on_shut;
     manager->shut.ctx = manager;
@@ -499,7 +502,7 @@ void manager_shut_down(struct manager *manager, void (*done)(void *ctx), void *c
     for (struct sbox *sbox = manager->first, *next; sbox; sbox = next) {
         next = sbox->next;
         /* A create that nobody will hear of any more is not kept. */
-        if (keeps(manager) && sbox->state != SBOX_CREATING)
+        if (keeps(sbox) && sbox->state != SBOX_CREATING)
             continue;
         if (sbox_move(sbox, SBOX_STOPPING, NULL) == 0)
             sbox_stop(sbox, NULL, "shutdown", "shutdown");

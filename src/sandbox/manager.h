@@ -67,6 +67,7 @@ struct sbox_volume {
 /* What a create asks for. sbox_spec_parse() makes it from JSON (sbox_spec.c), with its own memory. */
 struct sbox_spec {
     char template_name[128]; /* "host", ... */
+    char provider[32];       /* What holds it (config/provider_names.h); "": the one that keeps layers and disks. */
     /*
      * [A-Za-z0-9][A-Za-z0-9_.-]{0,62}. Reserved are "brig", "host" and the prefixes "brig-", "run-", "sandbox-",
      * "org-", "key-".
@@ -158,6 +159,7 @@ int sbox_spec_check_binds(const struct sbox_spec *spec, struct brig_err *err) MU
 struct sbox;
 const char *sbox_id(const struct sbox *sbox); /* "" until the provider has chosen it. */
 const char *sbox_org(const struct sbox *sbox);
+const char *sbox_provider(const struct sbox *sbox); /* The name of what holds it. */
 enum sbox_state sbox_state(const struct sbox *sbox);
 int64_t sbox_created(const struct sbox *sbox); /* Wall clock, in ns. */
 const struct sbox_spec *sbox_spec(const struct sbox *sbox);
@@ -167,7 +169,8 @@ struct link *sbox_link(const struct sbox *sbox);                /* NULL unless i
 
 struct manager_options {
     struct loop *loop;
-    struct provider *provider;
+    struct provider *provider;   /* `local`: it also keeps template layers and disks, and makes the service's own. */
+    struct providers *providers; /* All that can be named; NULL: there is only that one. */
     struct store *store;
     struct audit *audit;
     const struct config *config;

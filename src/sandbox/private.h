@@ -25,7 +25,6 @@
 #include "codec/json/json.h"
 #include "codec/json/json_read.h"
 #include "gate/gate_client.h"
-#include "gate/slot_spec.h"
 #include "records/policies.h"
 #include "records/secrets.h"
 #include "sandbox/manager.h"
@@ -138,9 +137,10 @@ struct sbox {
 
 struct sbox_private {
     struct sbox_network *network;
-    struct box *box;   /* NULL between death and recreation. */
-    char box_id[32];   /* The provider's id; it differs from the sandbox's after a recreation. */
-    struct link *link; /* It is set also while it may not be used. */
+    struct provider *provider; /* The one that has its box, or will make it. */
+    struct box *box;           /* NULL between death and recreation. */
+    char box_id[32];           /* The provider's id; it differs from the sandbox's after a recreation. */
+    struct link *link;         /* It is set also while it may not be used. */
     bool link_gone;
     bool up;      /* The box has come up. */
     bool row;     /* The store has, or will have, a row. */
@@ -233,6 +233,7 @@ struct quota_of {
 struct manager {
     struct loop *loop;
     struct provider *provider;
+    struct providers *providers; /* or NULL */
     struct store *store;
     struct audit *audit;
     const struct config *config;
@@ -275,10 +276,9 @@ struct manager {
     void *shut_ctx;
 };
 
-/* Returns the functions of the provider that has its box; while it has none, of the one that will make it. */
 static inline const struct provider_ops *sbox_ops(const struct sbox *sbox)
 {
-    return (sbox->priv->box ? sbox->priv->box->provider : sbox->manager->provider)->ops;
+    return sbox->priv->provider->ops;
 }
 
 /* ---- store_op.c ---------------------------------------------------------------------------------------- */

@@ -10,14 +10,17 @@
 
 #include "host/limits.h"
 #include "sandbox/private.h"
+#include "sandbox/sbox_place.h"
 
 /* What a sandbox is promised: its limits with the defaults that the jail would choose. */
 static struct brig_limits promised(const struct manager *manager, const struct sbox_spec *spec)
 {
     struct brig_limits limits = spec->limits;
+    struct provider *provider = manager->provider;
 
+    (void)!place_find(manager, spec->provider, &provider, NULL); /* one that cannot be used is refused elsewhere */
     limits_fill(&limits, spec_has_disk(spec) ||
-                             (manager->provider->image_store && limits_want_image(&spec->limits, spec->writable_root)));
+                             (provider->image_store && limits_want_image(&spec->limits, spec->writable_root)));
     return limits;
 }
 

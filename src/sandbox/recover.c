@@ -14,13 +14,15 @@
 #include "sandbox/parked/parked.h"
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
+#include "sandbox/sbox_place.h"
 #include "sandbox/sbox_disks.h"
 
 #define ANSWER_NS (10 * NS_PER_SEC)
 #define PAGE 50u /* open runs at a time: each may have a long command */
 
 struct recovery {
-    unsigned waiting; /* sandboxes that are not settled, and 1 for the provider */
+    unsigned waiting; /* sandboxes that are not settled, and 1 for the providers */
+    unsigned finding; /* providers that have not listed all of their boxes */
     struct loop_timer late;
     char last[64]; /* of the page of open runs before */
 };
@@ -277,7 +279,7 @@ static bool on_found(void *ctx, struct box *box, const struct box_up *up, struct
     struct manager *manager = ctx;
     struct sbox *sbox = manager->first;
 
-    while (sbox && (sbox->priv->box || !str_eq(sbox->priv->box_id, up->id)))
+    while (sbox && (sbox->priv->box || sbox->priv->provider != box->provider || !str_eq(sbox->priv->box_id, up->id)))
         sbox = sbox->next;
     if (!sbox) {
         manager->stats.orphans++;
@@ -288,10 +290,7 @@ static bool on_found(void *ctx, struct box *box, const struct box_up *up, struct
     }
     sbox->priv->box = box;
     sbox->priv->up = true;
-    sbox->limits = up->limits;
-    sbox->limits.output = sbox->spec.limits.output; /* of each command: ours to enforce, the spawner knows none */
-    memcpy(sbox->layers, up->layers, sizeof sbox->layers);
-    sbox->protection_complete = up->protection_complete;
+    place_take(sbox, up);
     *ret = (struct box_events){.ended = sbox_box_ended, .ctx = sbox};
     return true;
 }
@@ -300,6 +299,8 @@ static void on_all_found(void *ctx)
 {
     struct manager *manager = ctx;
 
+    if (manager->recovery->finding > 0 && --manager->recovery->finding > 0)
+        return; /* other providers are still looking */
     for (struct sbox *sbox = manager->first, *next; sbox; sbox = next) {
         next = sbox->next;
         if (sbox->priv->box)
@@ -332,8 +333,17 @@ int recover_start(struct manager *manager, struct brig_err *err)
     if (!manager->recovery)
         return err_nomem(err);
     manager->recovery->waiting = 1;
-    if (manager->provider->ops->caps & PROVIDER_RECOVER)
-        return manager->provider->ops->recover(manager->provider, on_found, on_all_found, manager, err);
+    struct provider *provider;
+    for (size_t i = 0; (provider = place_at(manager, i)); i++) {
+        if (!(provider->ops->caps & PROVIDER_RECOVER))
+            continue;
+        r = provider->ops->recover(provider, on_found, on_all_found, manager, err);
+        if (r < 0)
+            return r;
+        manager->recovery->finding++;
+    }
+    if (manager->recovery->finding > 0)
+        return 0;
     manager->start = (struct loop_timer){.fn = on_nothing_to_find, .ctx = manager};
     return loop_timer_set(manager->loop, &manager->start, loop_now_ns(), err);
 }

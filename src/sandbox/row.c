@@ -6,6 +6,7 @@
  */
 #include "receipt/receipt.h"
 #include "sandbox/private.h"
+#include "sandbox/sbox_place.h"
 
 static void put_row(struct json *json, const struct sbox *sbox)
 {
@@ -126,9 +127,12 @@ int row_read(struct manager *manager, const struct store_sandbox *row, struct sb
     int r = json_read(row->doc ? row->doc : "", row->doc ? strlen(row->doc) : 0, JSON_READ_VALUES, &doc, err);
 
     if (r == 0)
+        r = place_find(manager, row->provider, &sbox->priv->provider, err);
+    if (r == 0)
         r = read_doc(manager, json_root(doc), sbox, err);
     if (r < 0)
         return r;
+    str_assign(sbox->spec.provider, row->provider);
     str_assign(sbox->key_id, row->key_id);
     sbox->created_at_ns = row->created_at_ns;
     sbox->updated_at_ns = row->updated_at_ns;

@@ -21,6 +21,7 @@
 #include "sandbox/parked/parked.h"
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
+#include "sandbox/sbox_place.h"
 #include "sandbox/services/services_priv.h"
 
 #define DEFAULT_WORKDIR "/workspace" /* made by the jail */
@@ -337,10 +338,7 @@ static int take_up(struct sbox *sbox, struct box_up *up, struct brig_err *err)
         if (!priv->internal)
             sbox_table_add(sbox);
     }
-    sbox->limits = up->limits;
-    sbox->limits.output = sbox->spec.limits.output; /* of each command: ours to enforce, the spawner knows none */
-    memcpy(sbox->layers, up->layers, sizeof sbox->layers);
-    sbox->protection_complete = up->protection_complete;
+    place_take(sbox, up);
     int r = sbox_connect(sbox, take_fd(&up->stream_fd), err);
     if (r == 0)
         r = network_listen(sbox, up->listeners, err);
@@ -376,6 +374,7 @@ void create_listening(struct sbox *sbox, const struct brig_err *err)
 static int make_box(struct sbox *sbox, struct brig_err *err)
 {
     struct manager *manager = sbox->manager;
+    struct provider *provider = sbox->priv->provider;
     const struct sbox_spec *spec = &sbox->spec;
     struct template_place place = {.object = NULL};
     struct disk_wanted wanted;
@@ -408,10 +407,10 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
     AUTO_FD int trust = -1;
     r = disk_want(spec, &wanted, &asked, err);
     if (r == 0)
-        r = provider_fits(manager->provider->ops, &asked, err);
-    if (r == 0)
         r = network_want(sbox, &asked.gate, &trust, err);
-    return r < 0 ? r : manager->provider->ops->create(manager->provider, &asked, &events, &sbox->priv->box, err);
+    if (r == 0)
+        r = provider_fits(provider->ops, &asked, err);
+    return r < 0 ? r : provider->ops->create(provider, &asked, &events, &sbox->priv->box, err);
 }
 
 int create_box(struct sbox *sbox, struct brig_err *err)
@@ -480,10 +479,13 @@ static int admit(struct manager *manager, const struct caller *caller, struct sb
                  sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err)
 {
     const struct sbox *other = spec->name[0] ? sbox_by_name(manager, caller->org_id, spec->name) : NULL;
+    struct provider *provider = NULL;
 
     if (other)
         return err_set(err, BRIG_E_CONFLICT, 0, "name %s: sandbox %s has it", spec->name, sbox_label(other));
-    int r = volumes_attach(manager, caller->org_id, spec, NULL, err);
+    int r = place_find(manager, spec->provider, &provider, err);
+    if (r == 0)
+        r = volumes_attach(manager, caller->org_id, spec, NULL, err);
     if (r < 0)
         return r;
     r = quota_check(manager, caller, spec, 1, NULL, err);
@@ -518,6 +520,7 @@ static int admit(struct manager *manager, const struct caller *caller, struct sb
     str_assign(sbox->org_id, caller->org_id);
     str_assign(sbox->key_id, caller->key_id);
     sbox->priv->creator = *caller;
+    sbox->priv->provider = provider;
     sbox->spec = *spec;
     *spec = (struct sbox_spec){0};
     sbox_name_add(sbox);

@@ -377,7 +377,7 @@ int sbox_set_limits(struct sbox *sbox, const struct brig_limits *limits,
 
     if (!priv->box || !priv->up || sbox->state >= SBOX_STOPPING)
         return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s", sbox_label(sbox), sbox_state_name(sbox->state));
-    if (!ops->limits)
+    if (!(ops->caps & PROVIDER_LIMITS))
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s cannot change limits", ops->name);
     struct ticket *ticket = ticket_new(sbox, ctx, err);
     if (!ticket)

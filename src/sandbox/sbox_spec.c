@@ -6,7 +6,9 @@
 #include <strings.h>
 
 #include "host/limits.h"
+#include "config/provider_names.h"
 #include "sandbox/private.h"
+#include "sandbox/sbox_place.h"
 #include "sandbox/services/services.h"
 #include "spawner/spawner_wire.h"
 
@@ -16,7 +18,7 @@ struct spec_in {
     struct spec_memory memory;
     struct sbox_spec *spec;
     bool stored; /* it was taken once: bounds that are younger do not end it */
-    bool workdir_given, user_given, profile_given, writable_root_given, sudo_given;
+    bool workdir_given, user_given, profile_given, writable_root_given, sudo_given, provider_given;
     const struct json_value *limits, *services; /* NULL: none are given */
 };
 
@@ -30,6 +32,19 @@ static int read_template(struct spec_in *in, const struct json_value *v, struct 
     if (r < 0)
         return r;
     return str_copy(in->spec->template_name, sizeof in->spec->template_name, text); /* spec_string() knows the length */
+}
+
+static int read_provider(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    const char *text;
+    int r = spec_string(v, "provider", sizeof in->spec->provider - 1, false, &text, err);
+
+    if (r < 0)
+        return r;
+    if (!provider_is_known(text))
+        return err_set(err, BRIG_E_INVALID, 0, "provider %s: there is no such one", text);
+    in->provider_given = true;
+    return str_copy(in->spec->provider, sizeof in->spec->provider, provider_known_name(text));
 }
 
 int spec_name_check(const char *text, struct brig_err *err)
@@ -89,58 +104,9 @@ static int read_limits(struct spec_in *in, const struct json_value *v, struct br
                                     caller_standing(in->caller), in->config, err);
 }
 
-static int add_layer(struct sbox_spec *spec, const char *name, struct brig_err *err)
-{
-    if (str_eq(name, "all")) {
-        spec->require |= BRIG_REQUIRE_ALL;
-        return 0;
-    }
-    int layer = brig_layer_parse(name);
-    if (layer < 0)
-        return err_usage(err, "require %.64s: there is no such layer", name);
-    spec->require |= BRIG_LAYER_BIT(layer);
-    return 0;
-}
-
-/* Several with blanks or commas between. */
-static int add_layers(struct sbox_spec *spec, const char *text, struct brig_err *err)
-{
-    while (*(text += strspn(text, " ,"))) {
-        char name[64];
-        size_t len = strcspn(text, " ,");
-        snprintf(name, sizeof name, "%.*s", len < sizeof name ? (int)len : (int)sizeof name - 1, text);
-        int r = add_layer(spec, name, err);
-        if (r < 0)
-            return r;
-        text += len;
-    }
-    return 0;
-}
-
-uint64_t sbox_required(const struct config *config)
-{
-    struct sbox_spec spec = {0};
-
-    /* The configuration was checked; should a name be unknown all the same, nothing runs with less than all. */
-    return config->require && add_layers(&spec, config->require, NULL) < 0 ? BRIG_REQUIRE_ALL : spec.require;
-}
-
-/* "all", a layer, several of them as in the configuration, or an array; beside those of the configuration. */
 static int read_require(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
-    const char *text;
-
-    if (v->type == JSON_ARRAY) {
-        for (const struct json_value *item = v->first; item; item = item->next) {
-            int r = spec_string(item, "require", 64, false, &text, err);
-            r = r < 0 ? r : add_layer(in->spec, text, err);
-            if (r < 0)
-                return r;
-        }
-        return 0;
-    }
-    int r = spec_string(v, "require", 1024, false, &text, err);
-    return r < 0 ? r : add_layers(in->spec, text, err);
+    return place_require(v, &in->spec->require, err);
 }
 
 static int read_profile(struct spec_in *in, const struct json_value *v, struct brig_err *err)
@@ -394,7 +360,7 @@ static int take_limits(struct spec_in *in, const struct json_value *of_template,
 static int take_settings(struct spec_in *in, const struct json_value *settings, struct brig_err *err)
 {
     const struct json_value *limits = json_get(settings, "limits"), *profile = json_get(settings, "profile");
-    const struct json_value *sudo = json_get(settings, "sudo");
+    const struct json_value *sudo = json_get(settings, "sudo"), *provider = json_get(settings, "provider");
     struct brig_err why = {0};
     int r = limits ? take_limits(in, limits, &why) : 0;
 
@@ -402,6 +368,8 @@ static int take_settings(struct spec_in *in, const struct json_value *settings, 
         r = read_profile(in, profile, &why);
     if (r == 0 && sudo && !in->sudo_given)
         r = read_sudo(in, sudo, &why);
+    if (r == 0 && provider && !in->provider_given)
+        r = read_provider(in, provider, &why);
     return r < 0 ? err_set(err, (enum brig_code)why.code, why.errnum, "template %s: %.180s", in->spec->template_name,
                            why.message)
                  : 0;
@@ -438,6 +406,7 @@ static const struct {
     member_fn *read;
 } members[] = {
     {"template", read_template},
+    {"provider", read_provider},
     {"name", read_name},
     {"metadata", read_metadata},
     {"env", read_env},
@@ -511,6 +480,8 @@ static int parse(const struct json_value *json, const struct config *config, con
         return r;
     if (stored) /* a row without the member is older than it */
         spec.forkable = false;
+    if (from == SPEC_ASKED && config->provider)
+        str_cut(spec.provider, sizeof spec.provider, provider_known_name(config->provider));
     if (spec_memory_init(&in.memory, json, 256 + PROVIDER_VOLUMES_MAX * sizeof(struct sbox_volume)) < 0)
         return err_nomem(err);
     r = read_members(&in, json, err);

@@ -32,6 +32,14 @@ class Doctor(BrigTest):
             self.assertTrue(rows[name]["needed"], name)
             self.assertTrue(rows[name]["state"], name)
 
+    def test_every_provider_has_a_row(self):
+        rows = {r["name"]: r for r in self.found["providers"]}
+        self.assertEqual(rows["local"]["on"], self.found["usable"])
+        text = self.text.stdout.decode()
+        for name in ("docker", "runc", "crun", "runsc", "vm", "firecracker"):
+            self.assertEqual((rows[name]["on"], rows[name]["state"]), (False, "this version of brig does not have it"))
+            self.assertRegex(text, rf"(?m)^{name} +off +this version of brig does not have it$")
+
     def test_complete_means_that_all_needed_rows_are_on(self):
         needed = [r for r in self.found["rows"] if r["needed"]]
         self.assertEqual(self.found["complete"], all(r["on"] for r in needed))

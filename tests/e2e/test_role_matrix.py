@@ -98,7 +98,7 @@ class Matrix(ServiceTest):
                        "name": "MINE", "tool_id": tool, "tool": tool, "tool_name": "f", "agent_id": agent,
                        "sandbox_config_id": config, "env_var_id": variable, "key": key, "agent_key": "K",
                        "org": cls.org, "template": "mine", "host": "registry.example",
-                       "snapshot": "kept", "volume": "mine", "build": build, "service": "one"}
+                       "snapshot": "kept", "volume": "mine", "build": build, "service": "one", "provider": "local"}
 
     # ---- the description --------------------------------------------------------------------------------------------
 

@@ -102,6 +102,12 @@ class Start(unittest.TestCase):
         self.both(f"store.database_url {self.dir}/brig.db: user {BRIGD}, which brigd runs as, cannot make a file in "
                   f"{self.dir}: Permission denied")
 
+    def test_provider_that_is_off(self):
+        self.write('[manager]\nprovider = "chroot"\n')
+        self.check(f"{self.config}:2: [manager] provider = chroot: must be the name of a provider, such as local")
+        self.write('[manager]\nprovider = "gvisor"\n')
+        self.ends("[manager] provider: provider runsc: this version of brig does not have it")
+
     def test_database_server(self):
         self.write(f'[store]\ndatabase_url = "postgresql://nobody@127.0.0.1:{free_port()}/none"\n')
         self.ends("brig: ", "Connection refused")

@@ -48,6 +48,17 @@ class SettingsTest(BuildTest):
 
 
 class Settings(SettingsTest):
+    def test_a_template_names_its_provider(self):
+        self.base()
+        self.refused_settings('provider = "chroot"\n', "template.toml:1: provider chroot: there is no such one")
+        self.assertEqual(self.made('provider = "vm"\n', "below")["settings"], {"provider": "vm"})
+        made = self.made("[limits]\npids = 99\n", "above", "FROM below\n")
+        self.assertEqual(made["settings"], {"limits": {"pids": 99}, "provider": "vm"})
+        answer = self.d.ask("POST", "/v1/sandboxes", {"template": "above"})
+        self.assertEqual((answer.status, answer.json["error"]["message"]),
+                         (501, "provider vm: this version of brig does not have it"))
+        self.sandbox(template="above", provider="local")
+
     def test_a_sandbox_has_what_the_template_says(self):
         self.base()
         made = self.made()
@@ -178,7 +189,7 @@ class Refusals(SettingsTest):
         for text, message in (
                 ("user = \n", "template.toml: line 1: "),
                 ('\nsecrets = ["A"]\n', "template.toml:2: secrets: there is no such member (user, workdir, profile, "
-                                        "sudo, limits, env, service)"),
+                                        "provider, sudo, limits, env, service)"),
                 ('network = "open"\n', "template.toml:1: network: there is no such member"),
                 ('user = "a b"\n', 'template.toml:1: user "a b": must be NAME or UID'),
                 ('\n\nworkdir = "etc"\n', "template.toml:3: workdir"),

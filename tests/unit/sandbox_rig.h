@@ -88,6 +88,7 @@ struct fake {
     enum brig_cause fail_cause;
     struct box_stats stats_are;
     struct provider_spec last;
+    uint64_t word; /* layers that are only its word */
     unsigned pool;
     struct loop_timer recover;
     bool (*found)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret);
@@ -183,7 +184,7 @@ static inline void fake_die(struct fake_box *box, enum brig_cause cause, const c
 
 static inline void fake_fill(const struct fake_box *box, struct box_up *up)
 {
-    *up = (struct box_up){.id = box->id, .stream_fd = -1, .protection_complete = true};
+    *up = (struct box_up){.id = box->id, .stream_fd = -1, .protection_complete = true, .word = box->fake->word};
     up->limits = (struct brig_limits){
         .memory = 512u << 20, .cpus = 1000, .pids = 128, .disk = 256u << 20, .timeout = 300000, .output = 10u << 20};
     for (int i = 0; i < BRIG_LAYER_MAX; i++)
@@ -399,6 +400,7 @@ struct rig {
     struct manager *manager;
     struct caller caller;
     struct templates *templates; /* a case's own; NULL: there are none */
+    struct providers *providers; /* a case's own; NULL: there is only `fake` */
     bool ready;
 };
 
@@ -429,6 +431,7 @@ static inline void rig_start(struct rig *rig)
     struct brig_err err = {0};
     const struct manager_options options = {.loop = rig->loop,
                                             .provider = &rig->fake.provider,
+                                            .providers = rig->providers,
                                             .store = rig->store,
                                             .audit = &rig->audit,
                                             .config = &rig->config,
@@ -461,18 +464,19 @@ static inline struct rig *rig_create(void)
     snprintf(rig->path, sizeof rig->path, "%s/brig.db", rig->dir);
     snprintf(rig->url, sizeof rig->url, "sqlite:%s", rig->path);
     rig_open_store(rig);
-    rig->fake.ops = (struct provider_ops){.name = "fake",
-                                          .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS |
-                                                  PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL,
-                                          .protects = BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1,
-                                          .create = fake_create,
-                                          .attach = fake_attach,
-                                          .freeze = fake_freeze,
-                                          .stats = fake_stats,
-                                          .end = fake_end,
-                                          .recover = fake_recover,
-                                          .pool = fake_pool,
-                                          .limits = fake_limits};
+    rig->fake.ops =
+        (struct provider_ops){.name = "fake",
+                              .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT |
+                                      PROVIDER_RECOVER | PROVIDER_POOL | PROVIDER_LIMITS,
+                              .protects = BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1,
+                              .create = fake_create,
+                              .attach = fake_attach,
+                              .freeze = fake_freeze,
+                              .stats = fake_stats,
+                              .end = fake_end,
+                              .recover = fake_recover,
+                              .pool = fake_pool,
+                              .limits = fake_limits};
     rig->fake.provider = (struct provider){.ops = &rig->fake.ops, .loop = rig->loop};
     rig->config = (struct config){.max_sandboxes = 100,
                                   .idle_timeout_s = 3600,

@@ -404,7 +404,8 @@ static void test_errors(UNUSED void **state)
         {GET("/fail/n"), "408 ", "timeout", ""},
         {GET("/fail/o"), "503 ", "busy", "Retry-After: 1\r\n"},
         {GET("/fail/p"), "422 ", "invalid", ""},
-        {GET("/fail/q"), "500 ", "internal", ""},
+        {GET("/fail/q"), "501 ", "not_enabled", ""},
+        {GET("/fail/r"), "500 ", "internal", ""},
     };
     struct client c AUTO_CLIENT = client_tcp();
 

@@ -41,7 +41,7 @@ void route_version(struct request *rq)
     json_key_string(&json, "version", brig_version());
     json_key_string(&json, "commit", brig_commit());
     json_key_u64(&json, "protocol", brig_protocol());
-    json_key_string(&json, "provider", rq->api->provider->ops->name);
+    json_key_string(&json, "provider", config_get(rq->api->config)->provider);
     json_end(&json);
     request_json(rq, 200, &json);
 }

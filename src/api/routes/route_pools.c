@@ -3,6 +3,7 @@
  * service. */
 
 #include "api/api.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "records/images/registries.h"
 #include "run/execute.h"
@@ -62,6 +63,37 @@ void route_provider_list(struct request *rq)
     json_key(&json, "providers"), providers_json(rq->api->providers, &json);
     json_end(&json);
     request_json(rq, 200, &json);
+}
+
+/* ---- one real attempt at a provider ---------------------------------------------------------------------- */
+
+static void on_checked(void *ctx, const struct provider_check *check)
+{
+    struct request *rq = ctx;
+    const struct provider *provider = rq->state;
+    AUTO_BUF struct buf out = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&out);
+
+    request_audit(rq, "provider.check", provider->ops->name, check->usable ? "ok" : "failed", check->missing);
+    provider_check_json(provider->ops, check, &json);
+    request_json(rq, 200, &json);
+}
+
+void route_provider_check(struct request *rq)
+{
+    struct provider *provider = NULL;
+    struct brig_err err = {0};
+    int r = providers_find(rq->api->providers, rq->arg[0], &provider, &err);
+
+    if (r == 0 && request_draining(rq))
+        return;
+    rq->state = provider;
+    if (r == 0)
+        r = provider->ops->check
+                ? provider->ops->check(provider, on_checked, rq, &err)
+                : err_set(&err, BRIG_E_UNSUPPORTED, 0, "the provider %s cannot be tried", provider->ops->name);
+    if (r < 0)
+        request_fail(rq, &err);
 }
 
 /* ---- rotation -------------------------------------------------------------------------------------------- */

@@ -91,6 +91,7 @@ static const struct route routes[] = {
     {"GET", "/v1/pools", "", 0, route_pool_list},
     {"POST", "/v1/pools/prewarm", "", W | JSON, route_pool_prewarm},
     {"GET", "/v1/providers", "", 0, route_provider_list},
+    {"POST", "/v1/providers/{provider}/check", "", W | ROUTE_SOCKET, route_provider_check},
 
     {"POST", "/v1/runs", "", OWN | ROUTE_JSON, route_runs_create},
     {"GET", "/v1/runs", "sandbox cause since until limit cursor", 0, route_runs_list},

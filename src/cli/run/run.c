@@ -87,6 +87,10 @@ static int run_main(int argc, char **argv)
         r = 1;
     if (r == 0 && run_remote(&options, &status))
         r = 1;
+    if (r == 0 && run_needs_provider(&options))
+        r = err_set(&err, BRIG_E_OFF, 0,
+                    "--provider %s: providers other than local are a daemon's, and none answers (brig serve)",
+                    options.provider);
     if (r == 0 && options.template)
         r = err_set(&err, BRIG_E_UNSUPPORTED, 0,
                     "--template %s: templates are a daemon's, and none answers (brig serve)", options.template);

@@ -40,6 +40,7 @@ struct run_options {
     bool writable_root, sudo, kill_on_output, local;
     const char *receipt;
     const char *user;                   /* NULL: the default */
+    const char *provider;               /* NULL: the default */
     const char *template, *entrypoint;  /* --template: the words are arguments of the image's entry point, or of this */
     struct run_list env_file, env_flag; /* -e wins over --env-file in any order. */
     struct brig_bind *binds;
@@ -53,6 +54,8 @@ struct run_options {
     struct buf code;                     /* Its text, with a zero byte behind it. */
 };
 
+/* It asks for a provider that only a daemon has. */
+bool run_needs_provider(const struct run_options *options);
 /*
  * Returns 0; 1 when it is over (help was printed and *ret_status is set, or the mistake was reported); or a negative
  * errno. It checks the syntax; brig_run_start() checks what a limit or a path may be.

@@ -46,6 +46,8 @@ static const struct flag run_flags[] = {
      OPTION(template), 0},
     {"entrypoint", "CMD", "with --template: another program than the image's entry point", flag_set_text,
      OPTION(entrypoint), 0},
+    {"provider", "NAME", "what holds it; others than local need a daemon (brig provider ls)", flag_set_text,
+     OPTION(provider), 0},
     {"user", "USER", "user, or root for installing software; with --template any USER[:GROUP]", set_user, 0, 'u'},
     {"tmpfs", "PATH:SIZE", "a memory file system at PATH", add_tmpfs, 0, 0},
     {"require", "all|LAYER,...", "do not run unless these layers are on", set_require, 0, 0},
@@ -255,6 +257,11 @@ static int add_tmpfs(void *ctx, const struct flag *flag UNUSED, const char *give
     return 0;
 }
 
+bool run_needs_provider(const struct run_options *options)
+{
+    return options->provider && strcmp(options->provider, "local") != 0;
+}
+
 static int check_template(const struct run_options *options, struct brig_err *err)
 {
     const struct brig_spec *spec = &options->spec;
@@ -269,6 +276,8 @@ static int check_template(const struct run_options *options, struct brig_err *er
 
     if (options->template && other)
         return err_usage(err, "--template %s: not with %s", options->template, other);
+    if (run_needs_provider(options) && other)
+        return err_usage(err, "--provider %s: not with %s", options->provider, other);
     if (options->entrypoint && !options->template)
         return err_usage(err, "--entrypoint %s: only with --template", options->entrypoint);
     if (options->sudo && !options->template)

@@ -111,6 +111,7 @@ static int put_spec(struct buf *out, const struct run_options *options, struct b
     json_object(&json);
     json_key_object(&json, "sandbox");
     service_put_text(&json, "template", options->template);
+    service_put_text(&json, "provider", options->provider);
     service_put_text(&json, "name", spec->name);
     service_put_text(&json, "workdir", spec->workdir);
     if (spec->profile != BRIG_PROFILE_DEFAULT)

@@ -12,7 +12,7 @@
 #define ARGS_LIMIT ((size_t)16 << 20)
 
 struct tool_run_options {
-    const char *args, *timeout, *agent, *network;
+    const char *args, *timeout, *agent, *network, *provider;
     struct words env;
     bool json, quiet, strict;
 };
@@ -24,6 +24,8 @@ static const struct flag run_flags[] = {
     {"timeout", "TIME", "wall clock, such as 30s", flag_set_text, AT(timeout), 't'},
     {"agent", "ID", "the agent it runs for: its variables and state", flag_set_text, AT(agent), 0},
     {"network", "POLICY", "network policy (default: the tool's, else none)", flag_set_text, AT(network), 0},
+    {"provider", "NAME", "what holds it (default: the tool's, else [manager] provider)", flag_set_text, AT(provider),
+     0},
     {"strict", NULL, "a new interpreter instead of a forked one", flag_set_true, AT(strict), 0},
     FLAG_QUIET("without what the tool printed", AT(quiet)),
     {NULL, "FORMAT", "text (default), or json: the receipt", flag_set_format, AT(json), 'o'},
@@ -110,6 +112,7 @@ static bool make_request(const char *word, const struct tool_run_options *option
     service_put_text(&json, "timeout", options->timeout);
     service_put_text(&json, "agent_id", options->agent);
     service_put_text(&json, "network", options->network);
+    service_put_text(&json, "provider", options->provider);
     if (options->strict)
         json_key_bool(&json, "strict", true);
     int r = put_common(&json, options, &args, &err);

@@ -12,7 +12,7 @@
 #include "cli/services/service_file.h"
 
 struct create_options {
-    const char *template, *name, *user, *profile, *workdir, *timeout, *idle_timeout, *on_timeout, *on_death,
+    const char *template, *provider, *name, *user, *profile, *workdir, *timeout, *idle_timeout, *on_timeout, *on_death,
         *idle_policy, *confine, *idempotency;
     const char *memory, *cpus, *disk, *file_size, *io_read_bps, *io_write_bps, *command_timeout, *output;
     uint64_t pids, inodes, open_files;
@@ -26,6 +26,7 @@ struct create_options {
 /* clang-format off */
 static const struct flag create_flags[] = {
     {"template", "NAME", "what it is made from (default host: this machine's /usr)", flag_set_text, AT(template), 0},
+    {"provider", "NAME", "what holds it (default local; brig provider ls)", flag_set_text, AT(provider), 0},
     {"name", "NAME", "a name for it, usable instead of its id", flag_set_text, AT(name), 0},
     {"metadata", "K=V", "a note to find it by (brig ps --metadata K=V)", flag_add_pair, AT(metadata), 0},
     {"env", "K=V", "a variable of all its programs", flag_add_pair, AT(env), 'e'},
@@ -201,6 +202,7 @@ static int put_spec(struct buf *out, const struct create_options *o, struct brig
 
     json_object(&json);
     service_put_text(&json, "template", o->template);
+    service_put_text(&json, "provider", o->provider);
     service_put_text(&json, "name", o->name);
     service_put_text(&json, "user", o->user);
     service_put_text(&json, "profile", o->profile);

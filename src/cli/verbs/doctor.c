@@ -9,12 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/escape.h"
 #include "cli/flags.h"
 #include "cli/verbs/doctor.h"
 #include "codec/json/json.h"
 #include "config/config.h"
+#include "config/provider_names.h"
 
 enum { DOCTOR_COMPLETE = 0, DOCTOR_INCOMPLETE = 1, DOCTOR_UNUSABLE = 2 };
 
@@ -61,6 +63,45 @@ static int put_tools_text(struct buf *out, const struct tool_rows *tools)
     return r;
 }
 
+/* The one that needs no more than this host is on if a sandbox could be made. */
+static bool provider_on(const struct provider_known *known, const struct brig_doctor *found)
+{
+    return str_eq(known->name, "local") && found->usable;
+}
+
+static const char *provider_state(const struct provider_known *known, const struct brig_doctor *found)
+{
+    if (provider_on(known, found))
+        return known->what;
+    return str_eq(known->name, "local") ? "no sandbox could be made" : known->off;
+}
+
+static int put_providers_text(struct buf *out, const struct brig_doctor *found)
+{
+    const struct provider_known *known;
+    int r = buf_printf(out, "\n%-11s  %-4s  %s\n", "provider", "", "state");
+
+    for (size_t i = 0; r == 0 && (known = provider_known_at(i)); i++)
+        r = buf_printf(out, "%-11s  %-4s  %s\n", known->name, provider_on(known, found) ? "on" : "off",
+                       provider_state(known, found));
+    return r;
+}
+
+static void put_providers_json(struct json *json, const struct brig_doctor *found)
+{
+    const struct provider_known *known;
+
+    json_key_array(json, "providers");
+    for (size_t i = 0; (known = provider_known_at(i)); i++) {
+        json_object(json);
+        json_key_string(json, "name", known->name);
+        json_key_bool(json, "on", provider_on(known, found));
+        json_key_string(json, "state", provider_state(known, found));
+        json_end(json);
+    }
+    json_end(json);
+}
+
 static int put_text(struct buf *out, const struct brig_doctor *found)
 {
     size_t width = strlen("layer");
@@ -77,6 +118,8 @@ static int put_text(struct buf *out, const struct brig_doctor *found)
         if (r == 0 && row->fix[0] != '\0')
             r = buf_printf(out, "%*s        fix: %s\n", (int)width, "", row->fix);
     }
+    if (r == 0)
+        r = put_providers_text(out, found);
     return r < 0 ? r : buf_printf(out, "\n%s\n", found->summary);
 }
 
@@ -106,6 +149,7 @@ static int put_json(struct buf *out, const struct brig_doctor *found, const stru
     for (size_t i = 0; i < found->n_rows; i++)
         put_json_row(&json, &found->rows[i], false);
     json_end(&json);
+    put_providers_json(&json, found);
     if (tools) {
         json_key_array(&json, "tools");
         for (size_t i = 0; i < tools->n; i++)

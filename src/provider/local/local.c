@@ -403,12 +403,18 @@ static void op_destroy(struct provider *provider)
     mem_free(local);
 }
 
+static int op_check(struct provider *provider, provider_checked_fn *done, void *ctx, struct brig_err *err)
+{
+    return provider_attempt(provider, brig_version(), done, ctx, err);
+}
+
 static const struct provider_ops local_ops = {
     .name = "local",
     .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_ROOT_INSIDE |
-            PROVIDER_RECOVER | PROVIDER_POOL | PROVIDER_GATE,
-    .protects = BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1,
+            PROVIDER_RECOVER | PROVIDER_POOL | PROVIDER_GATE | PROVIDER_LIMITS,
+    .protects = (BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1) & ~BRIG_LAYER_BIT(BRIG_LAYER_OWN_KERNEL),
     .destroy = op_destroy,
+    .check = op_check,
     .create = op_create,
     .attach = local_attach,
     .freeze = local_freeze,

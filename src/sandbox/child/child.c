@@ -12,6 +12,7 @@
 #include "crypto/crypto.h"
 #include "sandbox/child/child_private.h"
 #include "sandbox/processes.h"
+#include "sandbox/sbox_place.h"
 
 /* ---- life ------------------------------------------------------------------------------------------------- */
 
@@ -347,6 +348,7 @@ int child_create(struct manager *manager, const struct child_spec *spec, const s
     struct child *child = mem_zalloc(sizeof *child);
     struct caller caller = {.role = STORE_ROLE_ADMIN, .actor = "system"};
     struct sbox_spec asked = {0};
+    struct provider *provider = NULL;
     struct sbox *sbox = NULL;
 
     if (!child)
@@ -358,7 +360,8 @@ int child_create(struct manager *manager, const struct child_spec *spec, const s
     child->memory = CHILD_MEMORY_GUESS;
     child->network = spec->network;
     /* a zygote is the host's own interpreter */
-    child->zygote = spec->zygote && (manager->provider->ops->caps & PROVIDER_ZYGOTE) &&
+    child->zygote = spec->zygote && place_find(manager, spec->provider ? spec->provider : "", &provider, NULL) == 0 &&
+                    (provider->ops->caps & PROVIDER_ZYGOTE) &&
                     (!spec->template_name || str_eq(spec->template_name, "host"));
     str_assign(caller.org_id, spec->org_id);
     int r = loop_timer_set(manager->loop, &child->prog.timer, loop_now_ns() + CHILD_PARK_NS, err);

@@ -64,6 +64,7 @@ struct child_spec {
     const struct brig_bind *binds;
     size_t n_binds;
     const char *template_name; /* NULL means host. */
+    const char *provider;      /* What holds it; NULL means the manager's own. */
     struct brig_limits limits; /* 0 means the default of [sandbox]. */
     enum brig_profile profile;
     uint64_t require;

@@ -90,6 +90,7 @@ int child_sandbox_spec(struct manager *manager, const struct child_spec *spec, b
                               .proxy_port = spec->network && spec->shape == GATE_SHAPE_PROXY};
     if (str_copy(ret->template_name, sizeof ret->template_name, template_name) < 0)
         return err_usage(err, "template %.64s: too long", template_name);
+    str_cut(ret->provider, sizeof ret->provider, spec->provider);
     snprintf(ret->workdir, sizeof ret->workdir, "/workspace");
     snprintf(ret->user, sizeof ret->user, "user");
     limits_default(&ret->limits, &manager->config->limits);

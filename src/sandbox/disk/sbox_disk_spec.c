@@ -46,6 +46,8 @@ int kept_check(const struct sbox *sbox, struct brig_err *err)
     const struct sbox_spec *spec = &sbox->spec;
     int r = disks_can(sbox->manager, err);
 
+    if (r == 0 && sbox->priv->provider != sbox->manager->provider)
+        r = err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s has no disks that can be kept", sbox_ops(sbox)->name);
     if (r < 0)
         return r;
     if (spec->reuse[0] || spec->ephemeral || spec->service || sbox->priv->internal)

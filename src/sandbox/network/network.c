@@ -147,8 +147,8 @@ static int begin_gated(struct sbox_network *net, struct brig_err *err)
     struct manager *manager = net->sbox->manager;
     int r = 0;
 
-    if (!(manager->provider->ops->caps & PROVIDER_GATE))
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s has no network", manager->provider->ops->name);
+    if (!(sbox_ops(net->sbox)->caps & PROVIDER_GATE))
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s has no network", sbox_ops(net->sbox)->name);
     if (!gate_client_connected(manager->network->client))
         return err_set(err, BRIG_E_BUSY, EAGAIN, "network %s: brig-egress is not running; only none works without it",
                        net->choice.name);

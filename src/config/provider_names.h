@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * provider_names.h: the names of all providers that there are words for, whether this version has them or not. A
+ * request for one that cannot be used gets the reason, and not "there is no such one".
+ */
+#ifndef BRIG_CONFIG_PROVIDER_NAMES_H
+#define BRIG_CONFIG_PROVIDER_NAMES_H
+
+#include "base/base.h"
+
+struct provider_known {
+    const char *name;
+    const char *alias; /* Another word for it, or NULL. */
+    const char *what;  /* What holds a sandbox of it, for people. */
+    const char *off;   /* Why it cannot be used before it is added. */
+};
+
+const struct provider_known *provider_known_at(size_t index); /* NULL at the end. */
+bool provider_is_known(const char *word);
+/* The name that this word stands for: `gvisor` is `runsc`. A word that is none is returned as it is. */
+const char *provider_known_name(const char *word);
+
+#endif
