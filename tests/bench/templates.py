@@ -126,33 +126,65 @@ def pull(bench):
 
 
 def create(bench):
-    """A create over HTTP from ten layers, and from the host; the slot pool is off for both, then on."""
-    rows, daemon = [], bench.serve("pool = 0")
-    values = {"host": [], "layers": []}
+    """A create over HTTP from ten layers, and from the host; nothing is kept ready for either."""
+    daemon = bench.serve("pool = 0")
     try:
         load(daemon, image(MIB).oci(), "ten")
-        connection = daemon.connection()
-
-        def one(kind, template):
-            body = {"template": template}
-            start = time.monotonic_ns()
-            made = ask(daemon, "POST", "/v1/sandboxes", body, connection=connection)
-            values[kind].append((time.monotonic_ns() - start) / 1000)
-            ask(daemon, "DELETE", f"/v1/sandboxes/{made.json['id']}", connection=connection)
-
-        one("host", "host")
-        one("layers", "ten")
-        values = {"host": [], "layers": []}
-        for _ in range(max(1, bench.runs // BLOCK)):
-            time.sleep(0.2)
-            for _ in range(BLOCK):
-                one("host", "host")
-                one("layers", "ten")
+        values = creates(bench, daemon, ("host", "ten"), lambda: None)
     finally:
         closing(daemon)
     host = row("templates: create, host", "us", values["host"])
-    rows += [added(row("templates: create, ten layers", "us", values["layers"]), 500, host), host]
-    return rows
+    return [added(row("templates: create, ten layers", "us", values["ten"]), 500, host), host, *pooled(bench)]
+
+
+def creates(bench, daemon, templates, ready):
+    """The times of creates, in turns. ready() waits until those that come next find what is kept for them."""
+    connection = daemon.connection()
+
+    def one(template):
+        start = time.monotonic_ns()
+        made = ask(daemon, "POST", "/v1/sandboxes", {"template": template}, connection=connection)
+        took = (time.monotonic_ns() - start) / 1000
+        ask(daemon, "DELETE", f"/v1/sandboxes/{made.json['id']}", connection=connection)
+        return took
+
+    for template in templates:
+        ready()
+        one(template)
+    values = {template: [] for template in templates}
+    for _ in range(max(1, bench.runs // BLOCK)):
+        time.sleep(0.2)
+        for _ in range(BLOCK):
+            for template in templates:
+                ready()
+                values[template].append(one(template))
+    return values
+
+
+def pooled(bench):
+    """The same where sandboxes of both are kept ready: of the host by [manager] pool, of the template by [pool]."""
+    daemon = bench.Daemon(config="[manager]\nmax_sandboxes = 10000\nidle_timeout = 0\npool = 4\n"
+                                 "[pool]\ntemplates = [\"ten=4\"]\n")
+
+    def ready():
+        end = time.monotonic() + 60
+        while not any(p["kind"] == "sandbox" and p["parked"] == p["target"]
+                      for p in ask(daemon, "GET", "/v1/pools").json["pools"]):
+            if time.monotonic() > end:
+                raise RuntimeError(f"the pool does not fill: {ask(daemon, 'GET', '/v1/pools').json}")
+            time.sleep(0.005)
+        time.sleep(0.05)  # nobody says when the slots of the host are full again
+
+    try:
+        load(daemon, image(MIB).oci(), "ten")
+        values = creates(bench, daemon, ("host", "ten"), ready)
+        claims = ask(daemon, "GET", "/v1/pools").json["pools"][0]["claims"]
+        if claims != len(values["ten"]) + 1:
+            raise RuntimeError(f"{claims} of {len(values['ten']) + 1} creates took one that was ready")
+    finally:
+        closing(daemon)
+    host = row("templates: create, host, pooled", "us", values["host"])
+    return [bound(row("templates: create, ten layers, pooled", "us", values["ten"]), at_most=1.0, against=host), host]
 
 
 def building(bench):
