@@ -228,8 +228,8 @@ TEMPLATES = [
            "`POST /v1/sandboxes` without a pool, in turns with the same from `host`; the promise is of what it takes "
            "more."),
     Number("templates_pooled", "templates: create, ten layers, pooled", "create", "the same, kept ready",
-           "The same where four sandboxes of the template wait (`[pool] templates`), against the host with four that wait "
-           "(`[manager] pool`); both are full before each create."),
+           "The same where four sandboxes of the template wait (`[pool] templates`), against the host with four that "
+           "wait (`[manager] pool`); both are full before each create."),
     Number("templates_run", "templates: RUN true", "build", "a step `RUN true` of a build",
            "`brig template build` of 20 such steps, none of them cached, by their number. Against `docker build` "
            "(BuildKit) of the same file."),

@@ -10,6 +10,7 @@ import unittest
 from datetime import datetime
 
 from helpers import BRIG, PATIENCE, own_cgroups, wait_until
+from jailkit import SubidUser, needs_root
 from service import DEFAULT_ORG, Daemon
 from test_template_settings import SettingsTest
 
@@ -96,7 +97,7 @@ class Taken(PoolTest):
         self.assertEqual({name: s["state"] for name, s in of.items()}, {"db": "ready", "web": "ready"})
         for s in of.values():  # they were up before there was this sandbox
             self.assertLess(s["since"], box["created_at"])
-        log = self.d.ask("GET", f"/v1/sandboxes/mine/services/db/log").body
+        log = self.d.ask("GET", "/v1/sandboxes/mine/services/db/log").body
         self.assertEqual(log, b"first\n")
         run = self.d.run("mine", "/bin/sh", "-c", "pwd; cat /tmp/web; echo $KEPT")
         self.assertEqual(run["stdout"], "/etc\nfirst\nimage\n")
@@ -365,6 +366,64 @@ class GiveWay(PoolTest):
         self.reconfigure(self.CONFIG)
         self.full()
         self.assertIsNone(self.row()["error"])
+
+
+@needs_root
+class Disks(PoolTest):
+    CONFIG = ('[manager]\npool = 0\n[sandbox]\nforkable = true\ndisk = "64m"\n'
+              '[pool]\ntemplates = ["set=1", "committed=1"]\n')
+
+    def test_one_that_can_be_copied(self):
+        self.template()
+        self.full()
+        box = self.create()
+        self.assertTrue(box["pooled"] and box["forkable"])
+        self.d.sh(box["id"], "echo kept > /tmp/mark")
+        forked = self.d.ask("POST", f"/v1/sandboxes/{box['id']}/fork", {})
+        self.assertEqual(forked.status, 201, forked)
+        fork = forked.json["sandboxes"][0]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{fork['id']}")
+        self.assertFalse(fork["pooled"])
+        self.assertEqual(self.d.sh(fork["id"], "cat /tmp/mark /tmp/web")["stdout"], "kept\nfirst\n")
+
+    def test_a_template_that_was_made_from_a_sandbox(self):
+        box = self.d.create(template="host")
+        self.d.sh(box["id"], "echo one > made")
+        answer = self.d.ask("POST", f"/v1/sandboxes/{box['id']}/commit", {"name": "committed"})
+        self.assertEqual(answer.status, 201, answer)
+        self.d.ask("DELETE", f"/v1/sandboxes/{box['id']}")
+        self.full("committed")
+        made = self.create(template="committed")
+        self.assertTrue(made["pooled"])
+        self.assertEqual(self.d.sh(made["id"], "cat made; echo two > made")["stdout"], "one\n")
+        self.d.ask("DELETE", f"/v1/sandboxes/{made['id']}")
+        self.full("committed")
+        self.assertEqual(self.d.ask("DELETE", "/v1/templates/committed").status, 204)
+        wait_until("nothing is left of it", lambda: not [name for name in os.listdir(f"{self.d.dir}/state/disks")
+                                                         if name == "pool.xfs" or name.startswith(("snap-", "box-"))])
+
+
+@needs_root
+class PlainUser(PoolTest):
+    """The service of a plain user with subordinate ids."""
+
+    @classmethod
+    def setUpClass(cls):
+        subid = SubidUser()
+        user = subid.__enter__()
+        cls.addClassCleanup(subid.__exit__)
+        cls.d = Daemon(cls.CONFIG, user=user.pw_uid, group=user.pw_gid)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.d.close()
+
+    def test_its_services_are_up(self):
+        self.template()
+        self.full()
+        box = self.create(name="mine")
+        self.assertTrue(box["pooled"])
+        self.assertEqual(self.d.sh("mine", "cat /tmp/web")["stdout"], "first\n")
 
 
 class Away(PoolTest):

@@ -10,7 +10,7 @@
 #include "base/list.h"
 #include "base/parse.h"
 #include "sandbox/parked/parked_priv.h"
-#include "sandbox/processes.h"
+#include "sandbox/sbox_disks.h"
 
 /* ---- one of them --------------------------------------------------------------------------------------------- */
 
@@ -42,6 +42,8 @@ void parked_end(struct parked_one *one, const char *why)
 
 void parked_drop(struct parked_group *group, const char *why)
 {
+    if (group->first)
+        disks_collect(group->parked->manager); /* one in making may have been the last that needed a disk */
     while (group->first)
         parked_end(group->first, why);
 }
