@@ -245,6 +245,20 @@ class Stale(PoolTest):
         self.assertFalse(self.create()["pooled"])
 
 
+class Slow(PoolTest):
+    CONFIG = '[manager]\npool = 0\n[pool]\ntemplates = ["slow=4", "set=3"]\n'
+
+    def test_one_that_never_comes_up_holds_up_no_other(self):
+        self.template('[[service]]\nname = "one"\nargv = ["/bin/sleep", "1000"]\n'
+                      'ready = { file = "/tmp/never", timeout = 600 }\n', name="slow")
+        wait_until("it has all places", lambda: self.row("slow")["making"] == 2)
+        self.template()
+        self.full("set")
+        self.assertTrue(self.create()["pooled"])
+        row = self.row("slow")
+        self.assertEqual((row["parked"], row["making"], row["failures"]), (0, 2, 0))
+
+
 class Bad(PoolTest):
     CONFIG = '[manager]\npool = 0\n[pool]\ntemplates = ["set=2", "none=1", "host=1"]\n'
 

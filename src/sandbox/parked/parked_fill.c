@@ -6,7 +6,8 @@
  * names the template alone, by a user key of its organisation. If the shape is another one, all that were made before
  * are ended. Then the entry that lacks most gets one more, until nothing is missing or there is no room: parked
  * sandboxes count in `[manager] max_sandboxes`, and none is made while the host has less memory than `[pool] keep_free`
- * and a quarter. Real creates come first: a fill waits a moment for those under way.
+ * and a quarter. Real creates come first: a fill waits a moment for those under way. An entry whose services take long,
+ * or never come up, holds only its own places: the others go on without it.
  *
  * Room that is needed is given back at once: a create beyond `max_sandboxes` ends one parked sandbox, that of the entry
  * which was used longest ago, and too little memory ends all of them.
@@ -207,6 +208,7 @@ static int make(struct parked_group *group, struct sbox_spec *spec, struct brig_
         return r;
     }
     one->group = group;
+    one->since_ns = loop_now_ns();
     list_append(&group->first, &group->last, one);
     group->making++;
     parked->making++;
@@ -215,7 +217,24 @@ static int make(struct parked_group *group, struct sbox_spec *spec, struct brig_
 
 static bool lacks(const struct parked_group *group, uint64_t now)
 {
-    return group->shape && group->waiting + group->making < group->target && now >= group->not_before_ns;
+    return group->shape && group->waiting + group->making < group->target && group->making < PARKED_MAKING_MAX &&
+           now >= group->not_before_ns;
+}
+
+/* Is there a place for one more to be made? Else the next one is free at *ret_at_ns, unless one is made before. */
+static bool has_place(const struct parked *parked, uint64_t now, uint64_t *ret_at_ns)
+{
+    unsigned taken = 0;
+
+    *ret_at_ns = UINT64_MAX;
+    for (const struct parked_group *group = parked->groups; group; group = group->next)
+        for (const struct parked_one *one = group->first; one; one = one->next)
+            if (!one->waits && now < one->since_ns + PARKED_PLACE_NS) {
+                taken++;
+                if (one->since_ns + PARKED_PLACE_NS < *ret_at_ns)
+                    *ret_at_ns = one->since_ns + PARKED_PLACE_NS;
+            }
+    return taken < PARKED_MAKING_MAX;
 }
 
 /* Returns the one that lacks most, in parts of what it should have; or NULL if none lacks any. */
@@ -270,16 +289,20 @@ void parked_on_fill(struct loop_timer *timer)
 {
     struct parked *parked = timer->ctx;
     struct manager *manager = parked->manager;
-    uint64_t now = loop_now_ns();
+    uint64_t now = loop_now_ns(), free_at_ns;
 
     parked->fill_at_ns = 0;
     if (!manager->is_ready || manager->shutting_down)
         return;
     look_up_all(parked);
-    while (parked->making < PARKED_MAKING_MAX) {
+    for (;;) {
         struct parked_group *group = next_group(parked, now);
         if (!group)
             return;
+        if (!has_place(parked, now, &free_at_ns)) {
+            parked_fill_at(parked, free_at_ns);
+            return;
+        }
         if (must_wait(parked, now)) {
             parked_fill_at(parked, now + 5 * PARKED_QUIET_NS);
             return;

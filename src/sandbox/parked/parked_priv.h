@@ -7,6 +7,7 @@
 #include "sandbox/private.h"
 
 #define PARKED_MAKING_MAX 2u             /* So many are made at once: a create that comes meanwhile has the rest. */
+#define PARKED_PLACE_NS (2 * NS_PER_SEC) /* One that takes longer leaves its place to the other entries. */
 #define PARKED_QUIET_NS (2 * NS_PER_MS)  /* A refill waits so long after a claim, */
 #define PARKED_HELD_NS (150 * NS_PER_MS) /* and while creates are under way, but not longer than this. */
 #define PARKED_LOOK_NS (5 * NS_PER_SEC)  /* The time between two looks at the memory of the host. */
@@ -19,6 +20,7 @@ struct parked_one {
     struct sbox *sbox;
     struct sbox_watch watch; /* Only of one that waits. */
     bool waits;              /* It is up; else it is being made. */
+    uint64_t since_ns;       /* Its making began then. */
     struct parked_one *next, *prev;
 };
 
