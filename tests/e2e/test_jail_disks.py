@@ -495,11 +495,37 @@ class Back(DiskTest):
 
 @unittest.skipUnless(IS_ROOT and image_stores(), "needs loop devices as root")
 class Faults(DiskTest):
-    def slow_snap(self, host):
-        """The process that copies the store of `a`, which has no disk and stands still for it."""
-        host.say("disk", "snap", name("snap", "s"), "a")
-        host.until("copied ")
-        return self.workers()
+    def slow_snap(self, host, catch=None):
+        """The process that copies the store of `a`, which has no disk and stands still for it. It is caught in the
+        middle: by default it is stopped. One that was faster is tried again."""
+        for _ in range(20):
+            host.say("disk", "snap", name("snap", "s"), "a")
+            if host.until("copied ", "disk ")[-1].startswith("copied "):
+                pids = self.workers()
+                caught = [pid for pid in pids if (catch or self.stop)(pid)]
+                if pids and caught == pids:
+                    return pids
+                for pid in caught:
+                    os.kill(pid, signal.SIGCONT)
+                host.until("disk ")
+            self.order(host, "remove", name("snap", "s"))
+        self.fail("it is always faster")
+
+    @staticmethod
+    def stop(pid):
+        def state():
+            try:
+                with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+                    return f.read().rsplit(")", 1)[1].split()[0]
+            except (FileNotFoundError, ProcessLookupError):
+                return "gone"
+
+        try:
+            os.kill(pid, signal.SIGSTOP)
+        except ProcessLookupError:
+            return False
+        wait_until("it stands still, or was faster", lambda: state() in ("T", "Z", "X", "gone"))
+        return state() == "T"
 
     def workers(self):
         return [pid for pid in self.w.processes("brig-disk") if pid != self.spawner.pid]
@@ -532,7 +558,6 @@ class Faults(DiskTest):
         host = self.host()
         self.create(host, "a", "disk=2147483648")
         for pid in self.slow_snap(host):
-            os.kill(pid, signal.SIGSTOP)
             self.addCleanup(self.kill_if_there, pid)
             held = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd") if int(fd) > 2]
             self.assertEqual([link for link in held if link.endswith("lock")], [])
@@ -546,9 +571,8 @@ class Faults(DiskTest):
         host = self.host()
         self.create(host, "a", "disk=2147483648")
         self.create(host, "b")
-        pid, = self.slow_snap(host)
-        if LIBC.ptrace(PTRACE_SEIZE, pid, None, ctypes.c_void_p(PTRACE_O_TRACEEXIT)) != 0:
-            raise OSError(ctypes.get_errno(), "ptrace")
+        pid, = self.slow_snap(host, lambda pid: LIBC.ptrace(PTRACE_SEIZE, pid, None,
+                                                            ctypes.c_void_p(PTRACE_O_TRACEEXIT)) == 0)
         try:
             _, status = os.waitpid(pid, WAIT_ALL)
             self.assertEqual(status >> 8, signal.SIGTRAP | PTRACE_EVENT_EXIT << 8)
@@ -631,8 +655,10 @@ class Faults(DiskTest):
     def test_a_killed_engine_leaves_no_sandbox_standing_still(self):
         host = self.host()
         found = self.create(host, "a", "disk=2147483648")
-        self.slow_snap(host)
+        pids = self.slow_snap(host)
         self.lose(host)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
         host = self.host(found=1)
         host.say("attach", found)
         host.until(f"attached {found} ok")
