@@ -37,7 +37,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define COPY_PIECE (4u << 20)
-#define COW_PIECE 16384u
+#define COW_PIECE 4096u
 #define GOLDEN "golden"
 #define GOLDENS_MAX 64u
 #define GOLDEN_MAKER GOLDEN "-%d" /* the name of an empty one while the process of this number makes it */
@@ -75,6 +75,11 @@ uint64_t disk_bytes(uint64_t size, uint64_t inodes)
     return shape.blocks * IMAGE_BLOCK;
 }
 
+static int failed(int r, const char *name, struct brig_err *err)
+{
+    return err_set(err, r == -ENOSPC ? BRIG_E_LIMIT : BRIG_E_HOST, -r, "disk %s", name);
+}
+
 /* The name until it is complete. Only one process makes a disk of a name. */
 static int make_temporary(const struct disk_store *store, const char *of, char name[DISK_NAME + 8],
                           struct brig_err *err)
@@ -83,7 +88,7 @@ static int make_temporary(const struct disk_store *store, const char *of, char n
         return err_usage(err, "disk %s: not the name of one", of);
     (void)!unlinkat(store->fd, name, 0);
     int fd = SYS(openat(store->fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    return fd < 0 ? err_host(err, "new disk") : fd;
+    return fd < 0 ? failed(-errno, of, err) : fd;
 }
 
 /* Mounts the file system in a file. Returns a descriptor, with which the mount ends. */
@@ -166,12 +171,12 @@ static int open_golden(const struct host *host, const struct disk_store *store, 
     AUTO_FD int made = make_temporary(store, maker, temporary, err);
     if (made < 0)
         return made;
-    int r = SYS(ftruncate(made, (off_t)(shape.blocks * IMAGE_BLOCK))) < 0 ? err_host(err, "%s", temporary)
+    int r = SYS(ftruncate(made, (off_t)(shape.blocks * IMAGE_BLOCK))) < 0 ? failed(-errno, name, err)
                                                                           : helper_mkfs(host, made, &shape, err);
     if (r == 0 && volume)
         r = reserve_rest(host, made, size, name, err);
     if (r == 0 && (SYS(fsync(made)) < 0 || SYS(renameat(store->fd, temporary, store->fd, name)) < 0))
-        r = err_host(err, "%s", name);
+        r = failed(-errno, name, err);
     if (r < 0) {
         (void)!unlinkat(store->fd, temporary, 0);
         return r;
@@ -213,14 +218,10 @@ static int share_or_copy(const struct disk_store *store, int from, int to, uint6
     return SYS(ioctl(to, FICLONE, from)) < 0 ? -errno : 0;
 }
 
-static int failed(int r, const char *name, struct brig_err *err)
-{
-    return err_set(err, r == -ENOSPC ? BRIG_E_LIMIT : BRIG_E_HOST, -r, "disk %s", name);
-}
-
 /*
  * XFS takes 128 KiB at a time when a shared block is written, and counts that as in use for minutes, although little of
- * it is written. A hint makes it less. Other file systems do not know the hint.
+ * it is written. It would also take what is left of these pieces when the disk is made tidy, which then stays in
+ * pieces. A hint makes it one block. Other file systems do not know the hint.
  */
 static void take_little(int fd)
 {

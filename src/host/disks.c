@@ -243,6 +243,13 @@ uint64_t disk_own(int fd, uint64_t length)
     return own;
 }
 
+static uint64_t extents_of(int fd)
+{
+    struct fsxattr attr = {0};
+
+    return ioctl(fd, FS_IOC_FSGETXATTR, &attr) < 0 ? 0 : attr.fsx_nextents;
+}
+
 int disk_read_facts(int fd, const char *name, struct disk_facts *ret, struct brig_err *err)
 {
     char text[64];
@@ -255,8 +262,11 @@ int disk_read_facts(int fd, const char *name, struct disk_facts *ret, struct bri
     text[n] = '\0';
     if (parse_fields(text, values, 2) != 2 || !S_ISREG(st.st_mode))
         return err_set(err, BRIG_E_HOST, EINVAL, "disk %s: not one of ours", name);
-    *ret = (struct disk_facts){
-        .size = values[0], .inodes = values[1], .bytes = (uint64_t)st.st_size, .used = (uint64_t)st.st_blocks * 512};
+    *ret = (struct disk_facts){.size = values[0],
+                               .inodes = values[1],
+                               .bytes = (uint64_t)st.st_size,
+                               .used = (uint64_t)st.st_blocks * 512,
+                               .extents = extents_of(fd)};
     return str_copy(ret->name, sizeof ret->name, name) < 0 ? err_usage(err, "disk %s: not the name of one", name) : 0;
 }
 

@@ -25,7 +25,9 @@
 #define DISK_PRE_BOX "box-"
 #define DISK_PRE_SNAP "snap-"
 #define DISK_PRE_VOLUME "vol-"
-#define DISK_OPEN_FDS 4u /* what disks_begin() gives */
+#define DISK_OPEN_FDS 4u               /* what disks_begin() gives */
+#define DISK_EXTENTS_MAX 1000u         /* A copy of so many takes about 30 ms; a disk with more is made tidy. */
+#define DISK_PIECE (UINT64_C(4) << 20) /* what is written anew at a time, and taken beside the disk meanwhile */
 
 enum disks_kind { DISKS_CLOSED, DISKS_POOL, DISKS_SHARED, DISKS_COPIES, DISKS_KIND_MAX };
 
@@ -53,6 +55,7 @@ struct disk_facts {
     uint64_t size, inodes; /* what can be written to it */
     uint64_t bytes;        /* the length of its file */
     uint64_t used, own;    /* its blocks, and those that it does not share */
+    uint64_t extents;      /* 0 if the file system does not say */
 };
 
 /* A copy, and the blocks that were its source's own until then. */
@@ -119,6 +122,8 @@ int disk_take(const struct disk_store *store, const char *name, const char *from
 /* Removes what is left of a disk that could not be made, also if its maker has died. */
 void disk_remove_half(const struct disk_store *store, const char *name, pid_t maker);
 int disk_remove(const struct disk_store *store, const char *name, struct brig_err *err) MUST_CHECK;
+/* Writes anew what lies in many extents, so that copies of it take less time. Sandboxes may use it meanwhile. */
+int disk_tidy(const struct disk_store *store, const char *name, struct brig_err *err) MUST_CHECK;
 /* Waits until no mount of it is left (of one that is to be written to: of any kind), and mends it after a crash. */
 int disk_prepare(const struct host *host, const struct disk_store *store, const char *name, bool read_only,
                  struct brig_err *err) MUST_CHECK;

@@ -42,6 +42,7 @@
 
 #define JOBS_MAX 1024u
 #define RUNNING_MAX 24u                    /* processes, with those that only end */
+#define REMOVE_TRIES 4u
 #define EMPTY_NS (5 * NS_PER_SEC)          /* before an empty pool is removed: the next order may be on its way */
 #define SNAP_PATIENCE_NS (60 * NS_PER_SEC) /* without a word of the process, while a sandbox stands still for it */
 
@@ -52,6 +53,8 @@ struct disk_job *disk_job_add(struct spawner *spawner, enum disk_task task, uint
 {
     struct disk_job **at = &spawner->disks.jobs;
     loop_timer_clear(spawner->loop, &spawner->disks.on_empty);
+    if (task != TASK_TIDY)
+        disk_tidy_stop(spawner);
     struct disk_job *job = spawner->disks.n_jobs < JOBS_MAX || number == 0 ? mem_zalloc(sizeof *job) : NULL;
 
     if (!job && spawner->disks.n_jobs >= JOBS_MAX)
@@ -164,15 +167,18 @@ static void upkeep_done(struct disk_job *job, const struct brig_err *err)
     }
 }
 
-/* The last mount of it does not end, and until then its space is taken. Nobody else would ask for this again. */
-static void remove_again(const struct disk_job *job)
+/* The last mount of it does not end, or the process was killed. Nobody else would ask for this again. */
+static void remove_again(const struct disk_job *job, const struct brig_err *err)
 {
-    struct disk_job *again = disk_job_add(job->spawner, TASK_REMOVE, 0, false, NULL);
+    bool busy = err->code == BRIG_E_BUSY;
+    struct disk_job *again =
+        busy || job->tries + 1 < REMOVE_TRIES ? disk_job_add(job->spawner, TASK_REMOVE, 0, false, NULL) : NULL;
 
     if (!again)
-        return;
+        return; /* it stays until the next start, and is accounted for */
     str_assign(again->name, job->name);
     again->judged = true;
+    again->tries = job->tries + !busy;
 }
 
 /* What the base has grown by is known now. If a measurement began meanwhile, what was added before is not in it. */
@@ -285,10 +291,11 @@ static void job_done(struct disk_job *job, const struct disk_made *made, const s
         /* a measurement that began before it was shared knows less */
         entry->copied_at = ++spawner->disks.stamp;
     }
+    disk_tidy_after(job, err ? NULL : facts);
     if (job->task == TASK_REMOVE && (!err || err->code == BRIG_E_NOT_FOUND))
         disk_entry_remove(spawner, job->name);
-    if (job->task == TASK_REMOVE && job->number == 0 && err && err->code == BRIG_E_BUSY)
-        remove_again(job);
+    if (job->task == TASK_REMOVE && job->number == 0 && err && err->code != BRIG_E_NOT_FOUND)
+        remove_again(job, err);
     if (is_upkeep(job))
         upkeep_done(job, err);
     else if (job->task == TASK_RUN)
@@ -474,6 +481,8 @@ static int check_room(struct disk_job *job, bool *ret_wait, struct brig_err *err
 /* One copy of a box at a time; and who takes a disk waits for those who make copies of it. */
 static bool must_wait(const struct disk_job *job)
 {
+    if (job->task == TASK_TIDY)
+        return disk_tidy_must_wait(job);
     for (const struct disk_job *other = job->spawner->disks.jobs; other; other = other->next) {
         if (other == job)
             continue;
@@ -509,6 +518,8 @@ static void try_start(struct disk_job *job)
         return;
     if (r == 0 && disk_job_makes(job)[0])
         r = check_room(job, &wait, &err);
+    else if (r == 0 && job->task == TASK_TIDY)
+        r = disk_tidy_check(job, &err);
     if (r < 0)
         job_done(job, NULL, &err);
     else if (!wait)

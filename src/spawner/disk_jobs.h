@@ -35,6 +35,8 @@ struct disk_job {
     uint32_t uses;       /* SNAP: see struct wire_disk */
     bool takes;          /* RUN: its disk is what it would be a copy of */
     bool running, measured, grown, cancelled;
+    bool again;     /* TIDY: it was stopped, and is to go on later */
+    unsigned tries; /* REMOVE, if nobody waits for an answer: how often it failed before */
     pid_t pid;
     int sock;
     struct loop_source on_say;
@@ -67,6 +69,14 @@ struct disk_job *disk_job_add(struct spawner *spawner, enum disk_task task, uint
 const char *disk_job_makes(const struct disk_job *job);  /* The name of the disk that it makes, or "". */
 const char *disk_job_shares(const struct disk_job *job); /* ... and of the one whose blocks it shares. */
 void disks_go(struct spawner *spawner);                  /* Starts what can be started. */
+
+/* ---- disk_tidies.c ------------------------------------------------------------------------------------- */
+
+/* This job has ended; made is NULL if it failed. What has too many extents is made tidy later. */
+void disk_tidy_after(const struct disk_job *job, const struct disk_facts *made);
+void disk_tidy_stop(struct spawner *spawner); /* Somebody wants something else. */
+bool disk_tidy_must_wait(const struct disk_job *job);
+int disk_tidy_check(struct disk_job *job, struct brig_err *err) MUST_CHECK; /* Is it there, and is there room? */
 
 /* ---- disk_orders.c ------------------------------------------------------------------------------------- */
 

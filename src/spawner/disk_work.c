@@ -155,6 +155,7 @@ static int do_it(struct host *host, const struct disk_work *work, struct talk *t
         return disk_make(host, store, work->name, work->size, work->inodes, true, &msg->made.facts, &msg->err);
     case TASK_COPY: return disk_copy(store, work->name, work->from, true, &teller, &msg->made, &msg->err);
     case TASK_REMOVE: return disk_remove(store, work->name, &msg->err);
+    case TASK_TIDY: return disk_tidy(store, work->name, &msg->err);
     case TASK_RUN: return prepare_run(host, work, talk, msg);
     default: return err_set(&msg->err, BRIG_E_HOST, EINVAL, "work on disks");
     }

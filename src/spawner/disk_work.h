@@ -17,7 +17,8 @@ enum disk_task {
     TASK_SNAP,
     TASK_COPY,
     TASK_REMOVE,
-    TASK_RUN, /* what a run needs before it can be built */
+    TASK_TIDY, /* of a disk with too many extents; nobody waits for it */
+    TASK_RUN,  /* what a run needs before it can be built */
 };
 
 struct disk_work {

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * disk_tidy.c: makes few large extents of many small ones. A copy takes about 30 us for each extent of its source, and
+ * a random write to blocks that are shared adds two. So a disk that has too many is written anew in its place, piece by
+ * piece, also while a sandbox has it mounted:
+ *
+ *     a file without a name shares the piece -> the piece is unshared: the kernel writes all of it anew -> the file
+ * goes
+ *
+ * What can be read from the disk is the same at every moment, also after a crash. Whoever writes to it waits for one
+ * piece at most. From then on the disk has these blocks for itself, so random writes to it add no extents any more.
+ */
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include "base/err.h"
+#include "host/disk_parts.h"
+#include "jail/sys.h"
+
+#define PIECE_EXTENTS 4u /* A piece with no more is left as it is. */
+
+static uint32_t extents_of(int fd, uint64_t at, uint64_t length)
+{
+    struct fiemap map = {.fm_start = at, .fm_length = length};
+
+    return ioctl(fd, FS_IOC_FIEMAP, &map) < 0 ? 0 : map.fm_mapped_extents;
+}
+
+/* Holes stay holes: the kernel would give blocks to those that it is told to unshare. */
+static int write_anew(int fd, int old, off_t at, off_t end)
+{
+    while (at < end) {
+        off_t data = lseek(fd, at, SEEK_DATA);
+        if (data < 0 || data >= end)
+            return data < 0 && errno != ENXIO ? -errno : 0;
+        at = lseek(fd, data, SEEK_HOLE);
+        if (at < 0)
+            return -errno;
+        at = at < end ? at : end;
+        struct file_clone_range range = {
+            .src_fd = fd, .src_offset = (uint64_t)data, .src_length = (uint64_t)(at - data)};
+        if (SYS(ioctl(old, FICLONERANGE, &range)) < 0 ||
+            SYS(fallocate(fd, FALLOC_FL_UNSHARE_RANGE, data, at - data)) < 0 || SYS(ftruncate(old, 0)) < 0)
+            return -errno;
+    }
+    return 0;
+}
+
+/*
+ * The last piece is the first. After each the kernel looks for the first extent of the file that is still shared: this
+ * way it is one of the first, and the work does not grow with the square of their number.
+ */
+int disk_tidy(const struct disk_store *store, const char *name, struct brig_err *err)
+{
+    struct stat st;
+    AUTO_FD int fd = disk_open(store, name, false, err);
+
+    if (fd < 0)
+        return fd;
+    AUTO_FD int old = SYS(openat(store->fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    if (old < 0 || fstat(fd, &st) < 0)
+        return err_host(err, "disk %s", name);
+    uint64_t length = (uint64_t)st.st_size;
+    for (uint64_t n = (length + DISK_PIECE - 1) / DISK_PIECE; n-- > 0;) {
+        uint64_t at = n * DISK_PIECE, end = at + DISK_PIECE < length ? at + DISK_PIECE : length;
+        if (extents_of(fd, at, end - at) <= PIECE_EXTENTS)
+            continue;
+        int r = write_anew(fd, old, (off_t)at, (off_t)end);
+        if (r < 0)
+            return err_set(err, r == -ENOSPC ? BRIG_E_LIMIT : BRIG_E_HOST, -r, "disk %s", name);
+    }
+    return 0;
+}
