@@ -444,7 +444,9 @@ static int copy_frozen(const struct disk_store *store, const struct disk_snap *s
     }
     if (fstat(source, &st) < 0)
         return -errno;
-    *ret_shared = disk_own(source, (uint64_t)st.st_size);
+    /* Those of many extents are not counted while programs stand still: all of them may have been its own. */
+    uint64_t used = (uint64_t)st.st_blocks * 512;
+    *ret_shared = disk_extents(source) > DISK_EXTENTS_MAX ? used : disk_own(source, (uint64_t)st.st_size);
     return share_or_copy(store, source, to, (uint64_t)st.st_size, teller);
 }
 

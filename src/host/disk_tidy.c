@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "host/disk_parts.h"
 #include "jail/sys.h"
 
@@ -51,9 +52,31 @@ static int write_anew(int fd, int old, off_t at, off_t end)
 }
 
 /*
- * The last piece is the first. After each the kernel looks for the first extent of the file that is still shared: this
- * way it is one of the first, and the work does not grow with the square of their number.
+ * What lies in most extents is written first: there may be little time. Of these the last piece is the first: after
+ * each the kernel looks for the first extent of the file that is still shared.
  */
+static int tidy_pieces(int fd, int old, uint64_t length, uint32_t *extents)
+{
+    uint64_t pieces = (length + DISK_PIECE - 1) / DISK_PIECE;
+    uint32_t most = PIECE_EXTENTS;
+
+    for (uint64_t n = 0; n < pieces; n++) {
+        extents[n] = extents_of(fd, n * DISK_PIECE, DISK_PIECE);
+        most = extents[n] > most ? extents[n] : most;
+    }
+    for (uint32_t more = most / 2; more >= PIECE_EXTENTS / 2; more /= 2)
+        for (uint64_t n = pieces; n-- > 0;) {
+            uint64_t at = n * DISK_PIECE, end = at + DISK_PIECE < length ? at + DISK_PIECE : length;
+            if (extents[n] <= more || extents[n] <= PIECE_EXTENTS)
+                continue;
+            int r = write_anew(fd, old, (off_t)at, (off_t)end);
+            if (r < 0)
+                return r;
+            extents[n] = 0;
+        }
+    return 0;
+}
+
 int disk_tidy(const struct disk_store *store, const char *name, struct brig_err *err)
 {
     struct stat st;
@@ -64,14 +87,10 @@ int disk_tidy(const struct disk_store *store, const char *name, struct brig_err 
     AUTO_FD int old = SYS(openat(store->fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     if (old < 0 || fstat(fd, &st) < 0)
         return err_host(err, "disk %s", name);
-    uint64_t length = (uint64_t)st.st_size;
-    for (uint64_t n = (length + DISK_PIECE - 1) / DISK_PIECE; n-- > 0;) {
-        uint64_t at = n * DISK_PIECE, end = at + DISK_PIECE < length ? at + DISK_PIECE : length;
-        if (extents_of(fd, at, end - at) <= PIECE_EXTENTS)
-            continue;
-        int r = write_anew(fd, old, (off_t)at, (off_t)end);
-        if (r < 0)
-            return err_set(err, r == -ENOSPC ? BRIG_E_LIMIT : BRIG_E_HOST, -r, "disk %s", name);
-    }
-    return 0;
+    uint32_t *extents = mem_zalloc(((size_t)st.st_size / DISK_PIECE + 1) * sizeof *extents);
+    if (!extents)
+        return err_nomem(err);
+    int r = tidy_pieces(fd, old, (uint64_t)st.st_size, extents);
+    mem_free(extents);
+    return r < 0 ? err_set(err, r == -ENOSPC ? BRIG_E_LIMIT : BRIG_E_HOST, -r, "disk %s", name) : 0;
 }

@@ -243,7 +243,7 @@ uint64_t disk_own(int fd, uint64_t length)
     return own;
 }
 
-static uint64_t extents_of(int fd)
+uint64_t disk_extents(int fd)
 {
     struct fsxattr attr = {0};
 
@@ -266,7 +266,7 @@ int disk_read_facts(int fd, const char *name, struct disk_facts *ret, struct bri
                                .inodes = values[1],
                                .bytes = (uint64_t)st.st_size,
                                .used = (uint64_t)st.st_blocks * 512,
-                               .extents = extents_of(fd)};
+                               .extents = disk_extents(fd)};
     return str_copy(ret->name, sizeof ret->name, name) < 0 ? err_usage(err, "disk %s: not the name of one", name) : 0;
 }
 
