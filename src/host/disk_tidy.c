@@ -52,8 +52,8 @@ static int write_anew(int fd, int old, off_t at, off_t end)
 }
 
 /*
- * What lies in most extents is written first: there may be little time. Of these the last piece is the first: after
- * each the kernel looks for the first extent of the file that is still shared.
+ * What lies in most extents is written first: there may be little time. After each piece the kernel looks for the first
+ * extent of the file that is still shared, so pieces are taken from the last one on.
  */
 static int tidy_pieces(int fd, int old, uint64_t length, uint32_t *extents)
 {

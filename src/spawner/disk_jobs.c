@@ -41,7 +41,7 @@
 #include "jail/sys.h"
 
 #define JOBS_MAX 1024u
-#define RUNNING_MAX 24u                    /* processes, with those that only end */
+#define RUNNING_MAX 24u /* processes, with those that only end */
 #define REMOVE_TRIES 4u
 #define EMPTY_NS (5 * NS_PER_SEC)          /* before an empty pool is removed: the next order may be on its way */
 #define SNAP_PATIENCE_NS (60 * NS_PER_SEC) /* without a word of the process, while a sandbox stands still for it */
