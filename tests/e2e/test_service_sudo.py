@@ -13,6 +13,7 @@ from imagekit import Image, base_layer, entry, tar
 from jailkit import BUILD, SubidUser, needs_root
 from service import Daemon, ServiceTest
 from test_disks import DiskTest
+from test_template_pool import PoolTest
 
 PLACE = "/usr/local/bin/sudo"
 NOT_ALLOWED = "sudo: this sandbox does not allow it: make it with sudo (brig create --sudo)\n"
@@ -45,6 +46,19 @@ for what in (b"x", bytes(4096)):
     s.connect("\\0brig/sudo")
     s.sendmsg([what], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
     print(*struct.unpack("3I", s.recv(100)))
+"""
+
+# A terminal around sudo: its keys reach the command, which writes there and finds it as its stdin.
+TERMINAL = """
+import os, pty, sys
+pid, master = pty.fork()
+if pid == 0:
+    os.execlp("sudo", "sudo", "sh", "-c", "trap \\"echo got; exit 3\\" INT; tty; echo up; while :; do sleep 0.1; done")
+said = b""
+while b"up" not in said:
+    said += os.read(master, 100)
+os.write(master, b"\\x03")
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.split()[0].startswith(b"/dev/pts/"))
 """
 
 
@@ -135,6 +149,12 @@ class Sudo(SudoTest):
                        "until sudo grep '^State:.T' /proc/$pid/status; do sleep 0.05; done; kill -CONT $!; "
                        "while sudo grep -q '^State:.T' /proc/$pid/status; do sleep 0.05; done; kill $!; wait $!; "
                        "echo $?", "State:\tT (stopped)\n143\n")
+
+    def test_the_keys_of_a_terminal(self):
+        box = self.make()["id"]
+        put = self.d.ask("PUT", f"/v1/sandboxes/{box}/files?path=/workspace/t.py", TERMINAL.encode())
+        self.assertEqual(put.status, 200, put)
+        self.said(box, "python3 t.py", "3 True\n")
 
     def test_it_ends_with_its_caller(self):
         box = self.make()["id"]
@@ -349,6 +369,19 @@ class Templates(BuildTest):
                               "--", "-c", f"id -u; {PLACE} id -u"], env=self.d.env, capture_output=True, text=True,
                              timeout=120, check=False)
         self.assertEqual(json.loads(run.stdout)["stdout"], "1000\n0\n", run)
+
+
+@needs_root
+class Pool(PoolTest):
+    def test_those_that_wait_have_it_or_not(self):
+        self.template("sudo = true\n")
+        self.full()
+        box = self.create()
+        self.assertEqual((box["pooled"], box["sudo"]), (True, True))
+        self.assertEqual(self.d.sh(box["id"], f"id -u; {PLACE} id -u")["stdout"], "1000\n0\n")
+        box = self.create(sudo=False)
+        self.assertEqual((box.get("pooled", False), box["sudo"]), (False, False))
+        self.assertEqual(self.d.sh(box["id"], f"test -e {PLACE}; echo $?")["stdout"], "1\n")
 
 
 @needs_root
