@@ -31,7 +31,7 @@ packages() {
         echo libcmocka-dev uidmap clang clang-format "$(clang_rt)" mandoc git procps ca-certificates openssl perl
         echo iproute2 postgresql curl dns2tcp iodine wget python3-requests dnsmasq-base nginx-light nodejs esbuild
         echo python3-numpy python3-pydantic python3-pip python3-venv chromium python3-botocore nftables golang-go
-        echo default-jdk-headless zstd docker-registry skopeo umoci
+        echo default-jdk-headless zstd docker-registry skopeo umoci runc
         [ -x /usr/bin/npm ] || echo npm
         ;;
     # the kernel and busybox are only downloaded, by tests/vm/run.py

@@ -23,6 +23,7 @@
 #include "host/dirs.h"
 #include "host/etc_template.h"
 #include "host/host.h"
+#include "jail/landlock_rules.h"
 #include "jail/sys.h"
 
 static void read_namespaces(struct host *host)
@@ -144,13 +145,6 @@ static int open_dirs(struct host *host, struct brig_err *err)
     if (host->ids_fd < 0 && host->privileged)
         r = host->ids_fd;
     return r;
-}
-
-static unsigned landlock_abi(void)
-{
-    int abi = sys_landlock_create_ruleset(NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-
-    return abi > 0 ? (unsigned)abi : 0;
 }
 
 /* A store of template layers is for `brig serve`, and needs ids enough for what is in an image. */

@@ -263,7 +263,6 @@ int enter_rlimits(struct enter *e) MUST_CHECK;
 int enter_caps(struct enter *e) MUST_CHECK;
 int enter_low_ports(struct enter *e) MUST_CHECK;   /* privileges.c: in the sandbox's network namespace */
 int enter_pids_of_all(struct enter *e) MUST_CHECK; /* ... before the user namespace */
-uint64_t enter_kept_caps(void);                    /* What pid 1 keeps without root inside, also in its bounding set. */
 int enter_landlock(struct enter *e) MUST_CHECK;
 
 /* file_owner.c: makes the effective capabilities those that are permitted, which a change of ids has taken away. */

@@ -3,9 +3,8 @@
  * privileges.c: takes rights from pid 1, and with it from every program: new namespaces, limits of descriptors and
  * memory, the keyring, capabilities.
  *
- * pid 1 keeps five capabilities in a user namespace that owns nothing: KILL to end programs of another id, SETUID and
- * SETGID to start them, SYS_PTRACE to see them in /proc, SETPCAP to empty their bounding set. Programs have none in any
- * set, unless the sandbox has root inside (user.h): then pid 1 has those of its root as well, to hand them on.
+ * pid 1 keeps five capabilities (user.h) in a user namespace that owns nothing. Programs have none in any set, unless
+ * the sandbox has root inside: then pid 1 has those of its root as well, to hand them on.
  */
 #include <linux/capability.h>
 #include <linux/keyctl.h>
@@ -16,6 +15,7 @@
 
 #include "base/fd.h"
 #include "jail/plan.h"
+#include "jail/rlimits.h"
 #include "jail/sys.h"
 #include "jail/user.h"
 
@@ -55,39 +55,31 @@ int enter_session(struct enter *e)
     return 0;
 }
 
-static int lower(int resource, uint64_t value)
+static int lower(struct enter *e, const char *name, int resource, uint64_t value)
 {
-    struct rlimit limit;
+    int r = SYS(rlimit_lower(resource, value));
 
-    if (getrlimit((__rlimit_resource_t)resource, &limit) < 0)
-        return -1;
-    /* Never above the hard limit we were given (root may lack CAP_SYS_RESOURCE). */
-    if (limit.rlim_max != RLIM_INFINITY && value > limit.rlim_max)
-        value = limit.rlim_max;
-    limit.rlim_cur = limit.rlim_max = value;
-    return SYS(setrlimit((__rlimit_resource_t)resource, &limit));
+    if (r < 0)
+        e->what = name;
+    return r;
 }
 
 int enter_rlimits(struct enter *e)
 {
     const struct brig_limits *l = &e->plan->limits;
 
-    TRY(e, "open_files", lower(RLIMIT_NOFILE, l->open_files));
-    /* 1, not 0: with a pipe in core_pattern a limit of 0 still starts the host's handler; 1 does not. */
-    TRY(e, "core", lower(RLIMIT_CORE, 1));
-    TRY(e, "memlock", lower(RLIMIT_MEMLOCK, 65536));
-    TRY(e, "msgqueue", lower(RLIMIT_MSGQUEUE, 819200));
-    TRY(e, "nice", lower(RLIMIT_NICE, 0));
-    TRY(e, "rtprio", lower(RLIMIT_RTPRIO, 0));
-    TRY(e, "sigpending", lower(RLIMIT_SIGPENDING, 1024));
-    if (l->file_size)
-        TRY(e, "file_size", lower(RLIMIT_FSIZE, l->file_size));
-    if (e->plan->rlimit_memory && !plan_off(e->plan, BRIG_LAYER_MEMORY))
-        TRY(e, "memory", lower(RLIMIT_AS, l->memory));
+    int r = lower(e, "open_files", RLIMIT_NOFILE, l->open_files);
+
+    for (const struct rlimit_fixed *fixed = rlimits_fixed; r == 0 && fixed->name; fixed++)
+        r = lower(e, fixed->name, fixed->resource, fixed->value);
+    if (r == 0 && l->file_size)
+        r = lower(e, "file_size", RLIMIT_FSIZE, l->file_size);
+    if (r == 0 && e->plan->rlimit_memory && !plan_off(e->plan, BRIG_LAYER_MEMORY))
+        r = lower(e, "memory", RLIMIT_AS, l->memory);
     /* Counted in the new user namespace, which is why this stage comes after it. */
-    if (e->plan->rlimit_pids && !plan_off(e->plan, BRIG_LAYER_PIDS))
-        TRY(e, "pids", lower(RLIMIT_NPROC, l->pids));
-    return 0;
+    if (r == 0 && e->plan->rlimit_pids && !plan_off(e->plan, BRIG_LAYER_PIDS))
+        r = lower(e, "pids", RLIMIT_NPROC, l->pids);
+    return r;
 }
 
 /*
@@ -99,7 +91,7 @@ int enter_pids_of_all(struct enter *e)
     const struct jail_plan *p = e->plan;
 
     if (plan_owns(p) && p->rlimit_pids && !plan_off(p, BRIG_LAYER_PIDS))
-        TRY(e, "pids", lower(RLIMIT_NPROC, p->limits.pids));
+        return lower(e, "pids", RLIMIT_NPROC, p->limits.pids);
     return 0;
 }
 
@@ -111,17 +103,6 @@ int enter_low_ports(struct enter *e)
     TRY(e, "ip_unprivileged_port_start", fd);
     TRY(e, "ip_unprivileged_port_start", SYS(write(fd, "0", 1)));
     return 0;
-}
-
-static const int kept[] = {CAP_KILL, CAP_SETUID, CAP_SETGID, CAP_SYS_PTRACE, CAP_SETPCAP};
-
-uint64_t enter_kept_caps(void)
-{
-    uint64_t mask = 0;
-
-    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
-        mask |= UINT64_C(1) << kept[i];
-    return mask;
 }
 
 static int drop_bounding(struct enter *e, uint64_t keep)
@@ -147,7 +128,7 @@ static int drop_bounding(struct enter *e, uint64_t keep)
 int enter_caps(struct enter *e)
 {
     bool root = e->plan->root_inside;
-    uint64_t keep = enter_kept_caps() | (root ? ROOT_INSIDE_CAPS : 0);
+    uint64_t keep = PID_1_CAPS | (root ? ROOT_INSIDE_CAPS : 0);
     uint32_t mask = (uint32_t)keep; /* all are below 32 */
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{mask, mask, root ? 0 : mask}, {0, 0, 0}};
@@ -158,8 +139,9 @@ int enter_caps(struct enter *e)
     if (r < 0)
         return r;
     TRY(e, "capset", SYS(syscall(SYS_capset, &header, data)));
-    for (size_t i = 0; !root && i < ARRAY_SIZE(kept); i++)
-        TRY(e, "ambient", SYS(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, kept[i], 0, 0)));
+    for (int cap = 0; !root && cap < 32; cap++)
+        if (mask & (1u << cap))
+            TRY(e, "ambient", SYS(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0)));
     TRY(e, "securebits",
         SYS(prctl(PR_SET_SECUREBITS,
                   (root ? 0 : SECBIT_NOROOT | SECBIT_NO_SETUID_FIXUP | SECBIT_KEEP_CAPS_LOCKED) | SECBIT_NOROOT_LOCKED |

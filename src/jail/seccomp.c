@@ -4,16 +4,14 @@
  *
  * It does not set no_new_privs (that is a layer of its own, which the self-check reads back), does not link libseccomp,
  * and has no fallback: a filter that cannot be installed is an error, never a weaker filter. No flags: one thread calls
- * it, so there is nothing to synchronise, and speculation controls stay as the kernel has them.
+ * it, so there is nothing to synchronise, and speculation controls stay as the kernel has them. The spawner's child
+ * installs it, and a carried brig-init, which has no C library (confine.c).
  */
-#include <errno.h>
-#include <stdint.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <linux/seccomp.h>
 
+#include "jail/rawcall.h"
 #include "jail/seccomp.h"
 #include "seccomp_filters.h"
 
@@ -66,9 +64,7 @@ int jail_seccomp_install(enum jail_profile profile, bool set_ids)
     /* The kernel only reads it; its type has no const. */
     prog.filter = (struct sock_filter *)(uintptr_t)filter_of(profile, set_ids)->code;
     prog.len = filter_of(profile, set_ids)->len;
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog))
-        return -errno;
-    return 0;
+    return (int)raw_call3(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog);
 }
 
 const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, bool set_ids, size_t *ret_len)

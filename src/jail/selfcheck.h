@@ -9,10 +9,17 @@
 
 #include "codec/wire/guest_msg.h"
 
+#define SELFCHECK_OWN_COMM (-1)
+#define SELFCHECK_NO_PROBE (-2)
+
 struct selfcheck_plan {
     const struct guest_start *start;
-    int landlock_probe_fd; /* A directory on a detached mount, readable unless a Landlock domain forbids it. */
-    int max_fd;            /* The highest declared descriptor. All above it must be closed or close-on-exec. */
+    /*
+     * A directory on a detached mount, readable unless a Landlock domain forbids it; or SELFCHECK_OWN_COMM: the
+     * process's own /proc/self/comm, which such a domain forbids to write; or SELFCHECK_NO_PROBE.
+     */
+    int landlock_probe_fd;
+    int max_fd; /* The highest declared descriptor. All above it must be closed or close-on-exec. */
 };
 
 /* Fills the layers that can be read from inside; others are left untouched. */

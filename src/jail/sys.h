@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/landlock.h>
 #include <linux/openat2.h>
 #include <linux/sched.h>
 #include <sched.h>
@@ -56,21 +55,6 @@ static inline int sys_pivot_root(const char *new_root, const char *put_old)
 static inline pid_t sys_clone3(struct clone_args *args)
 {
     return (pid_t)syscall(SYS_clone3, args, sizeof *args);
-}
-
-static inline int sys_landlock_create_ruleset(const struct landlock_ruleset_attr *attr, size_t size, uint32_t flags)
-{
-    return (int)syscall(SYS_landlock_create_ruleset, attr, size, flags);
-}
-
-static inline int sys_landlock_add_rule(int ruleset, enum landlock_rule_type type, const void *attr)
-{
-    return (int)syscall(SYS_landlock_add_rule, ruleset, type, attr, 0);
-}
-
-static inline int sys_landlock_restrict_self(int ruleset)
-{
-    return (int)syscall(SYS_landlock_restrict_self, ruleset, 0);
 }
 
 static inline int sys_pidfd_open(pid_t pid)

@@ -12,6 +12,14 @@
 #include "base/base.h"
 
 /*
+ * What pid 1 keeps: KILL to end programs of another id, SETUID and SETGID to start them, SYS_PTRACE to see them in
+ * /proc, SETPCAP to empty their bounding set.
+ */
+#define PID_1_CAPS                                                                                                     \
+    (UINT64_C(1) << CAP_KILL | UINT64_C(1) << CAP_SETUID | UINT64_C(1) << CAP_SETGID | UINT64_C(1) << CAP_SYS_PTRACE | \
+     UINT64_C(1) << CAP_SETPCAP)
+
+/*
  * What uid 0 has in a sandbox with root inside: what installing software needs. Each was tried by leaving it out. They
  * are good for the files and processes of the sandbox's own ids, because its user namespace owns nothing else.
  */

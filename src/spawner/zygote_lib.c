@@ -120,7 +120,7 @@ static void become_program(void)
     sigset_t none;
     const struct jail_user user = {.uid = job.start.uid,
                                    .gid = job.start.gid,
-                                   .bounding = enter_kept_caps(),
+                                   .bounding = PID_1_CAPS,
                                    .as_is = plan_off(&job.plan, BRIG_LAYER_CAPS)};
     long ret = jail_become_user(&user);
 

@@ -168,6 +168,8 @@ static void what_only_the_jail_can_do(void **state)
     assert_int_equal(carry_start_refusal(&start), EOPNOTSUPP);
     start.flags = GUEST_START_SERVICE | GUEST_START_ADOPT;
     assert_int_equal(carry_start_refusal(&start), EOPNOTSUPP);
+    start.flags = GUEST_START_SERVICE | GUEST_START_ROOT | GUEST_START_SUDO;
+    assert_int_equal(carry_start_refusal(&start), EOPNOTSUPP);
     start.flags = GUEST_START_STDIN;
     assert_int_equal(carry_start_refusal(&start), EOPNOTSUPP);
 }

@@ -67,7 +67,8 @@ int carry_order_take(const uint8_t *buf, size_t len, struct carry_order *ret)
 
 int carry_start_refusal(const struct guest_start *start)
 {
-    bool ok = (start->flags & GUEST_START_SERVICE) && !(start->flags & (GUEST_START_LEAVES | GUEST_START_ADOPT));
+    bool ok = (start->flags & GUEST_START_SERVICE) &&
+              !(start->flags & (GUEST_START_LEAVES | GUEST_START_ADOPT | GUEST_START_SUDO));
 
     return ok ? 0 : EOPNOTSUPP;
 }

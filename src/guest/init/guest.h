@@ -22,13 +22,18 @@ enum guest_exit {
     GUEST_EXIT_GONE = 1,      /* the control socket closed or broke */
     GUEST_EXIT_MALFORMED = 2, /* the other side broke the protocol */
     GUEST_EXIT_BROKEN = 3,    /* a call that cannot fail failed */
+    GUEST_EXIT_USAGE = 4,     /* a word of the command line makes no sense */
 };
 
 #define GUEST_STDIO_MAX 3
 #define GUEST_PAGE 4096u
 #define PAGE_ROUND(n) (((n) + GUEST_PAGE - 1) / GUEST_PAGE * GUEST_PAGE)
 
+/* Without words it was started by our jail. */
 __attribute__((noreturn)) void guest_main(int argc, char *const *argv, char *const *env);
+void guest_lock_down(void);    /* From here on it is not dumpable, and every signal is blocked and has its default. */
+uint64_t guest_bounding(void); /* The bounding set of the calling process. */
+int guest_signals(void);       /* A signalfd for children. */
 __attribute__((noreturn)) void guest_exit(int status);
 uint64_t guest_now_ns(void); /* CLOCK_MONOTONIC */
 
@@ -83,7 +88,8 @@ struct program {
     char **argv, **env;      /* They end with NULL and point into the message they came with. */
     int fds[GUEST_STDIO_MAX];
     unsigned n_fds;
-    uint64_t bounding; /* The capabilities in pid 1's bounding set. */
+    uint64_t bounding;     /* The capabilities in pid 1's bounding set. */
+    int landlock_probe_fd; /* Of the self-check. */
     /* Only for PROGRAM_SERVICE: */
     int report_fd;    /* A SOCK_SEQPACKET: carries struct child_report to init, and a released leaf from it. */
     int shell_fds[2]; /* They become SHELL_FD_RESULT and SHELL_FD_COMMAND; or -1. */

@@ -27,6 +27,8 @@ static struct source stream = {.fd = -1};
 static uint8_t *in;
 static size_t in_len;
 static bool greeted, closing, paused, watches_input;
+static bool plain;         /* It is no socket (carry.c). */
+static bool ended;         /* The other side has closed it. */
 static uint8_t *open_data; /* an open that came in pieces, while it is not complete */
 static size_t open_len;
 static struct frame open_head;
@@ -322,8 +324,10 @@ static void take_frames(void)
         at += (size_t)used;
     }
     worker_flush();
-    if (used < 0)
+    if (used < 0) {
+        carry_stray(in + at, in_len - at);
         conn_close_soon();
+    }
     if (at > 0 && at < in_len)
         __builtin_memmove(in, in + at, in_len - at);
     in_len -= at;
@@ -339,10 +343,12 @@ static void receive(void)
     }
     if (in_len == IN_SIZE)
         return;
-    got = raw_call6(SYS_recvfrom, stream.fd, in + in_len, IN_SIZE - in_len, MSG_DONTWAIT, NULL, NULL);
+    got = plain ? raw_call3(SYS_read, stream.fd, in + in_len, IN_SIZE - in_len)
+                : raw_call6(SYS_recvfrom, stream.fd, in + in_len, IN_SIZE - in_len, MSG_DONTWAIT, NULL, NULL);
     if (got == -EAGAIN || got == -EINTR)
         return;
     if (got <= 0) {
+        ended = true;
         conn_close_soon();
         return;
     }
@@ -357,8 +363,10 @@ static void on_ready(struct source *source, uint32_t events)
         send_writable();
     if (watches_input && events & (EPOLLIN | EPOLLHUP | EPOLLERR))
         receive();
-    else if (events & (EPOLLHUP | EPOLLERR))
+    else if (events & (EPOLLHUP | EPOLLERR)) {
+        ended = true;
         conn_close_soon();
+    }
 }
 
 static void say_hello(void)
@@ -385,11 +393,15 @@ static void conn_close(void)
     for (unsigned i = 0; i < BUCKETS; i++)
         while (buckets[i])
             call_free(buckets[i]);
+    const bool at_boundary = ended;
+    ended = false;
+    carry_conn_closed(at_boundary);
 }
 
-void conn_open(int fd)
+void conn_open(int fd, bool is_plain)
 {
     conn_close();
+    plain = is_plain;
     if (boot == 0 && raw_call3(SYS_getrandom, &boot, sizeof(boot), GRND_NONBLOCK) != (long)sizeof(boot))
         boot = guest_now_ns();
     stream.ready = on_ready;
@@ -406,9 +418,24 @@ bool conn_is_open(void)
     return stream.fd >= 0;
 }
 
-int conn_fd(void)
+void conn_feed(const uint8_t *data, size_t len)
 {
-    return stream.fd;
+    if (len == 0 || stream.fd < 0)
+        return;
+    if (len > IN_SIZE || (!in && !(in = pages_map(IN_SIZE)))) {
+        conn_close_soon();
+        return;
+    }
+    __builtin_memcpy(in, data, len);
+    in_len = len; /* They are looked at when the round ends. */
+}
+
+long conn_write(struct iovec *iov, unsigned n)
+{
+    const struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+
+    return plain ? raw_call3(SYS_writev, stream.fd, iov, n)
+                 : raw_call3(SYS_sendmsg, stream.fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void conn_close_soon(void)

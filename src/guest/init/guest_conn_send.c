@@ -12,8 +12,6 @@
  *
  * Calls that may have something to send stand in one queue and take turns, a few frames each.
  */
-#include <sys/socket.h>
-
 #include "guest/init/guest_service.h"
 #include "jail/rawcall.h"
 
@@ -264,7 +262,6 @@ static bool send_batch(void)
     size_t short_len, worker_len = worker_peek(&from_worker), total = 0, left;
     unsigned n_iov = 2;
     struct call *call;
-    struct msghdr msg = {.msg_iov = iov};
     long sent;
 
     n_batch = 0;
@@ -278,8 +275,7 @@ static bool send_batch(void)
         total += iov[i].iov_len;
     if (total == 0)
         return false;
-    msg.msg_iovlen = n_iov;
-    sent = raw_call3(SYS_sendmsg, conn_fd(), &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+    sent = conn_write(iov, n_iov);
     if (sent < 0 && sent != -EAGAIN && sent != -EINTR)
         conn_close_soon();
     left = sent < 0 ? 0 : (size_t)sent;

@@ -58,17 +58,23 @@ void source_arm(struct source *source, uint32_t wanted)
     raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_MOD, source->fd, &event);
 }
 
-void source_close(struct source *source)
+int source_take(struct source *source)
 {
-    if (source->fd < 0)
-        return;
+    int fd = source->fd;
+
     /* A child may still hold a copy, so closing alone would not do. */
-    raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
-    raw_call1(SYS_close, source->fd);
+    raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     source->fd = -1;
     for (int i = at_event; i < n_events; i++)
         if (events[i].data.ptr == source)
             events[i].data.ptr = NULL;
+    return fd;
+}
+
+void source_close(struct source *source)
+{
+    if (source->fd >= 0)
+        raw_call1(SYS_close, source_take(source));
 }
 
 /* ---- children --------------------------------------------------------------------------------------- */
@@ -151,7 +157,7 @@ static void take_stream(void)
 
     if (control_take_fds(fds) != 1)
         guest_exit(GUEST_EXIT_MALFORMED);
-    conn_open(fds[0]);
+    conn_open(fds[0], false);
 }
 
 static void obey(const struct frame *frame)
@@ -239,26 +245,43 @@ static void wait_for_work(void)
     }
 }
 
-__attribute__((noreturn)) void service_main(const struct guest_start *start, uint64_t bounding, int signal_fd)
+void service_begin(int signal_fd)
 {
     long fd = raw_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
 
     if (raw_failed(fd))
         guest_exit(GUEST_EXIT_BROKEN);
+    epoll_fd = (int)fd;
+    signals.ready = on_signal;
+    if (source_add(&signals, signal_fd, EPOLLIN) != 0)
+        guest_exit(GUEST_EXIT_BROKEN);
+}
+
+void service_base(const struct guest_start *start, uint64_t bounding)
+{
     base = *start;
     base.workdir = base.strings = NULL;
     bounding_set = bounding;
-    epoll_fd = (int)fd;
+}
+
+__attribute__((noreturn)) void service_main(const struct guest_start *start, uint64_t bounding, int signal_fd)
+{
+    service_base(start, bounding);
+    service_begin(signal_fd);
     control.ready = on_control;
-    signals.ready = on_signal;
-    if (source_add(&control, INIT_FD_CONTROL, EPOLLIN) != 0 || source_add(&signals, signal_fd, EPOLLIN) != 0)
+    if (source_add(&control, INIT_FD_CONTROL, EPOLLIN) != 0)
         guest_exit(GUEST_EXIT_BROKEN);
     if (base.flags & GUEST_START_ADOPT && channel_adopt() != 0)
         guest_exit(GUEST_EXIT_BROKEN);
     if (base.flags & GUEST_START_SUDO)
         sudo_listen();
-    conn_open(SERVICE_FD_STREAM);
+    conn_open(SERVICE_FD_STREAM, false);
     take_control(); /* what came with START */
+    service_loop();
+}
+
+__attribute__((noreturn)) void service_loop(void)
+{
     for (;;) {
         conn_end_round();
         wait_for_work();

@@ -30,6 +30,10 @@ struct unit;
 
 /* Serves until the control socket closes. start and bounding are as for a program; the strings of start are gone. */
 __attribute__((noreturn)) void service_main(const struct guest_start *start, uint64_t bounding, int signal_fd);
+/* The parts of it, for a carried one, which has its loop before it has its START. */
+void service_begin(int signal_fd);
+void service_base(const struct guest_start *start, uint64_t bounding);
+__attribute__((noreturn)) void service_loop(void);
 /* Fills in what the stages need for every process of this service: ids, layers, capabilities. */
 void service_program(struct program *program, struct guest_start *start);
 bool service_has_leaves(void);
@@ -45,6 +49,7 @@ int source_add(struct source *source, int fd, uint32_t events) MUST_CHECK; /* It
 /* It cannot fail for a source that was added. */
 void source_arm(struct source *source, uint32_t events);
 void source_close(struct source *source); /* A second call does nothing. */
+int source_take(struct source *source);   /* Gives up watching. The descriptor is the caller's from then on. */
 
 /* ---- memory.c -------------------------------------------------------------------------------------- */
 
@@ -156,12 +161,14 @@ struct call {
     void (*drained)(struct call *call);
 };
 
-void conn_open(int fd); /* Replaces the present connection. */
+/* Replaces the present connection. A plain one is no socket; it does not block. */
+void conn_open(int fd, bool plain);
+void conn_feed(const uint8_t *data, size_t len); /* Bytes of it that somebody else has received, before any other. */
+long conn_write(struct iovec *iov, unsigned n);  /* As writev(2) does. */
 bool conn_is_open(void);
 void conn_close_soon(void); /* Closes it at the end of the round. */
 void conn_end_round(void);
 void conn_trim(void);
-int conn_fd(void);
 void conn_pause(bool on); /* Frames of brigd are not read while a receiver has no room for them. */
 
 /* Returns NULL after it has replied EAGAIN. */
@@ -390,5 +397,23 @@ void worker_check(void);
 void worker_trim(void);
 size_t worker_peek(uint8_t **ret); /* Returns whole frames for brigd. */
 void worker_sent(size_t len);      /* These were sent, or will be. */
+
+/* ---- carry.c, carry_words.c, connect.c: not started by our jail ------------------------------------------------ */
+
+enum carrier { CARRIER_LISTENER, CARRIER_STREAM, CARRIER_DEVICE };
+
+/* Serves on fd. plain: it is no socket. */
+__attribute__((noreturn)) void carry_serve(enum carrier kind, int fd, bool plain);
+void carry_conn_closed(bool at_boundary); /* The service's connection is closed; because the other side has done so? */
+/* These bytes of the service's connection are no frame of it; perhaps they open another one. */
+void carry_stray(const uint8_t *data, size_t len);
+
+struct sockaddr_un;
+__attribute__((noreturn)) void words_main(int argc, char *const *argv);
+/* One line on stderr, and the end. value may be NULL; ret is a negative errno. */
+__attribute__((noreturn)) void words_refuse(int status, const char *what, const char *value, const char *why);
+__attribute__((noreturn)) void words_fail(int status, const char *what, const char *value, long ret);
+long words_address(const char *path, struct sockaddr_un *ret) MUST_CHECK;
+__attribute__((noreturn)) void connect_main(const char *path);
 
 #endif

@@ -14,6 +14,9 @@
  * and pid 1 goes on in guest_service.c, where it stays. With GUEST_START_ADOPT as well, a process that was forked into
  * the sandbox before us is there already, and the service has it as its first (channel.c).
  *
+ * With words on its command line it was not our jail that started it (carry_words.c), and nothing of the above holds
+ * but the service.
+ *
  * Invariants: it is not dumpable, blocks every signal and installs no handler (so programs of the same id, where
  * there is only one, can neither read nor disturb it, and children inherit default dispositions). It reads only the
  * control socket. A parked init has touched a few pages and allocated nothing. It never trusts a count it was sent.
@@ -89,7 +92,7 @@ static void default_signals(void)
             must(raw_call4(SYS_rt_sigaction, sig, &action, NULL, sizeof(action.mask)) == 0);
 }
 
-static uint64_t read_bounding(void)
+uint64_t guest_bounding(void)
 {
     uint64_t set = 0;
 
@@ -104,13 +107,20 @@ static uint64_t read_bounding(void)
     return set;
 }
 
-static void lock_down(void)
+void guest_lock_down(void)
 {
     must(raw_call5(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0) == 0);
     must(raw_call5(SYS_prctl, PR_SET_NAME, "brig-init", 0, 0, 0) == 0);
-    must(raw_call3(SYS_close_range, INIT_FD_CONTROL, INIT_FD_ADOPT_CHANNEL, CLOSE_RANGE_CLOEXEC) == 0);
     default_signals();
-    program.bounding = read_bounding();
+}
+
+int guest_signals(void)
+{
+    const uint64_t child_signal = UINT64_C(1) << (SIGCHLD - 1);
+    long fd = raw_call4(SYS_signalfd4, -1, &child_signal, sizeof(child_signal), SFD_CLOEXEC | SFD_NONBLOCK);
+
+    must(fd > INIT_FD_PROBE);
+    return (int)fd;
 }
 
 static void say_hello(void)
@@ -223,6 +233,7 @@ static void run_program(void)
     long ret;
 
     program.start = &start;
+    program.landlock_probe_fd = INIT_FD_PROBE;
     program.kind = start.flags & GUEST_START_SERVICE ? PROGRAM_PROBE : PROGRAM_MAIN;
     program.stage = STAGE_FORK;
     ret = program_vectors(&program, start.strings, start.n_argv, start.n_env, NULL);
@@ -312,16 +323,18 @@ static bool is_sudo(int argc, char *const *argv)
 
 __attribute__((noreturn)) void guest_main(int argc, char *const *argv, char *const *env)
 {
-    const uint64_t child_signal = UINT64_C(1) << (SIGCHLD - 1);
     struct pollfd fds[2] = {{.fd = INIT_FD_CONTROL, .events = POLLIN}, {.events = POLLIN}};
     struct signalfd_siginfo info;
     bool more = false;
 
     if (is_sudo(argc, argv))
         sudo_main(argc, argv, env);
-    lock_down();
-    fds[1].fd = (int)raw_call4(SYS_signalfd4, -1, &child_signal, sizeof(child_signal), SFD_CLOEXEC | SFD_NONBLOCK);
-    must(fds[1].fd > INIT_FD_PROBE);
+    if (argc > 1)
+        words_main(argc, argv);
+    guest_lock_down();
+    must(raw_call3(SYS_close_range, INIT_FD_CONTROL, INIT_FD_ADOPT_CHANNEL, CLOSE_RANGE_CLOEXEC) == 0);
+    program.bounding = guest_bounding();
+    fds[1].fd = guest_signals();
     say_hello();
     check_start(await_start());
     if (start.flags & GUEST_START_ADOPT) {

@@ -131,7 +131,8 @@ static long enter_workdir(const char *path)
 static long check_and_report(struct program *program, int tty_master)
 {
     struct guest_started *started = &program->started;
-    const struct selfcheck_plan plan = {.start = program->start, .landlock_probe_fd = INIT_FD_PROBE, .max_fd = 2};
+    const struct selfcheck_plan plan = {
+        .start = program->start, .landlock_probe_fd = program->landlock_probe_fd, .max_fd = 2};
     uint8_t wire[GUEST_STARTED_SIZE];
     int len, ret;
 
