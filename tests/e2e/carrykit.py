@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import pathlib
+import select
 import shutil
 import socket
 import struct
@@ -65,6 +66,8 @@ class Plain:
             data = data[os.write(self.fd, data):]
 
     def recv(self, size):
+        if not select.select([self.fd], [], [], PATIENCE)[0]:
+            raise TimeoutError("nothing came in time")
         return os.read(self.fd, size)
 
     def settimeout(self, _seconds):

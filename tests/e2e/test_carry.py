@@ -124,8 +124,8 @@ class Carried:
 
     def test_a_new_connection_loses_no_output(self):
         self.open()
-        number, begin = self.s.start("sh", "-c", "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; read x",
-                                     flags=svckit.STDIN, cwd="/tmp", env=ENV)
+        script = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; read x"
+        number, begin = self.s.start("sh", "-c", script, flags=svckit.STDIN, cwd="/tmp", env=ENV)
         begin.ok()
         output = self.s.attach(number)
         self.s.until(lambda: len(output.out[1]) > 1000)
@@ -167,8 +167,8 @@ class Carried:
         closed = [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 64, b"\xff" * 70000, hello(version=9),
                   hello() + frame(carrykit.SIGNAL, struct.pack("<I", 9)), hello() + hello(),
                   hello() + frame(carrykit.START, b"x" * 20000), hello() + frame(carrykit.START, b"x" * 104),
-                  hello() + frame(carrykit.START, b"x" * 104, flags=1), hello() + frame(svckit.HELLO, b"\1" + b"\0" * 15),
-                  order, ATTACH]
+                  hello() + frame(carrykit.START, b"x" * 104, flags=1),
+                  hello() + frame(svckit.HELLO, b"\1" + b"\0" * 15), order, ATTACH]
         for bad in closed:
             sock = self.box.connect()
             try:
@@ -349,6 +349,18 @@ class Streams(unittest.TestCase):
         ours.close()
         self.assertEqual(proc.wait(PATIENCE), 1)
         wait_until("its program is gone", lambda: not os.path.exists(f"/proc/{pid}"))
+
+    def test_what_a_killed_shepherd_leaves_is_collected(self):
+        ours, theirs = socket.socketpair()
+        self.carry("--stream-fd", str(theirs.fileno()), fds=(theirs.fileno(),))
+        theirs.close()
+        service = open_connection(ours, start())[0]
+        number, begin = service.start("sleep", "1000", cwd="/tmp", env=ENV)
+        pid = struct.unpack_from("<I", begin.ok().payload)[0]
+        os.kill(int(carrykit.status_of(pid)["PPid"]), signal.SIGKILL)
+        self.assertEqual(service.end_of(number)["status"], signal.SIGKILL)
+        wait_until("its program is gone", lambda: not os.path.exists(f"/proc/{pid}"))
+        ours.close()
 
     def test_a_stream_that_is_no_opening_ends_it(self):
         ours, theirs = socket.socketpair()

@@ -14,13 +14,15 @@ How it goes:
              the cases, as cpio
   3. boot:   the init copies everything to a tmpfs and switches to it (pivot_root, which brig needs, fails on the
              initramfs), mounts what a normal system mounts, runs the cases, prints one `@@` line per case, powers off
-  4. count:  those lines are the result; a machine that stops without its last line is a failure, one that was too slow
+  4. a second, small machine has a carried brig-init as its only inhabitant (carried.py)
+  5. count:  those lines are the result; a machine that stops without its last line is a failure, one that was too slow
              was not run
 
 The last line printed is `N passed, N failed, N skipped`.
 """
 
 import argparse
+import fnmatch
 import importlib.util
 import os
 import pathlib
@@ -36,6 +38,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))
 
+import carried  # noqa: E402  (it lies beside this file)
 import keeper  # noqa: E402  (it lies beside our directory)
 import promises  # noqa: E402
 
@@ -299,7 +302,7 @@ def hostile_table():
     return "".join(line + "\n" for line in lines)
 
 
-# ---- 3. boot, 4. count ---------------------------------------------------------------------------------------------
+# ---- 3. boot, 5. count ---------------------------------------------------------------------------------------------
 
 
 class Tally:
@@ -371,6 +374,9 @@ def main():
         print(f"vm: {kernel.name}, image {image.stat().st_size >> 20} MiB, ready after "
               f"{time.monotonic() - started:.0f} s", flush=True)
         tally = boot(kernel, image, args.limit, log, args.memory, args.kvm)
+        if not args.dummy and fnmatch.fnmatch("carried_command", args.only or "*"):
+            for name, why in carried.run(Cpio, kernel, busy, build, vmdir):
+                tally.line(f"@@ {'not ok' if why else 'ok'} {name} {why}".rstrip())
     except Fail as why:
         print(f"vm: {why}")
         print("0 passed, 1 failed, 0 skipped")

@@ -14,12 +14,15 @@
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <time.h>
 
 #include "guest/init/guest_service.h"
 #include "jail/rawcall.h"
 
 #define SERVED_FD_MIN 10 /* Above everything that has a fixed number. */
 #define BACKLOG 8
+#define DEVICE_PATIENCE_MS 10000
+#define DEVICE_PAUSE_MS 2
 
 /* ---- words ------------------------------------------------------------------------------------------ */
 
@@ -168,11 +171,18 @@ static int own_listener(const char *path)
     return fd;
 }
 
+/* The kernel may have made the node of a virtio port before the port itself (ENXIO). */
 static int opened_device(const char *path)
 {
     static const char option[] = "--device";
-    long opened = raw_call4(SYS_openat, AT_FDCWD, path, O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    const struct timespec pause = {.tv_nsec = DEVICE_PAUSE_MS * 1000000L};
+    long opened = -ENXIO;
 
+    for (int ms = 0; opened == -ENXIO && ms < DEVICE_PATIENCE_MS; ms += DEVICE_PAUSE_MS) {
+        if (ms > 0)
+            raw_call2(SYS_nanosleep, &pause, NULL);
+        opened = raw_call4(SYS_openat, AT_FDCWD, path, O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    }
     if (raw_failed(opened))
         words_fail(GUEST_EXIT_USAGE, option, path, opened);
     int fd = moved_up(option, path, opened);
