@@ -21,7 +21,7 @@ HELLO, START, STARTED, EXITED, SIGNAL, ATTACH = range(1, 7)
 SERVICE, LEAVES, ADOPT, ROOT, PLACES = 4, 8, 16, 32, 64
 CAP_SERVICE, CAP_CARRIED, CAP_RUNNING = 8, 16, 32
 LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock "
-          "root_readonly proc fds memory cpu pids disk inodes time_ns io").split()
+          "root_readonly proc fds memory cpu pids disk inodes time_ns io own_kernel").split()
 NAMESPACES = "user mnt pid net ipc uts cgroup time".split()
 
 

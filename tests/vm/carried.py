@@ -73,8 +73,8 @@ def connect(path, qemu, limit):
 
 
 def greeted_again(path, qemu, limit):
-    """A connection whose HELLO was answered. A guest that is too slow to see that one client went and another came waits
-    for the rest of the old frame: then it is given longer."""
+    """A connection whose HELLO was answered. A guest that is too slow to see that one client went and another came
+    waits for the rest of the old frame: then it is given longer."""
     import carrykit  # noqa: PLC0415
 
     nonce, pause, end = 100, 0.1, time.monotonic() + limit

@@ -89,7 +89,7 @@ struct program {
     int fds[GUEST_STDIO_MAX];
     unsigned n_fds;
     uint64_t bounding;     /* The capabilities in pid 1's bounding set. */
-    int landlock_probe_fd; /* Of the self-check. */
+    int landlock_probe_fd; /* What the self-check tries Landlock with (jail/selfcheck.h). */
     /* Only for PROGRAM_SERVICE: */
     int report_fd;    /* A SOCK_SEQPACKET: carries struct child_report to init, and a released leaf from it. */
     int shell_fds[2]; /* They become SHELL_FD_RESULT and SHELL_FD_COMMAND; or -1. */

@@ -398,7 +398,8 @@ void worker_trim(void);
 size_t worker_peek(uint8_t **ret); /* Returns whole frames for brigd. */
 void worker_sent(size_t len);      /* These were sent, or will be. */
 
-/* ---- carry.c, carry_words.c, connect.c: not started by our jail ------------------------------------------------ */
+/* ---- carry.c, carry_words.c, carry_connect.c: not started by our jail
+ * ------------------------------------------------ */
 
 enum carrier { CARRIER_LISTENER, CARRIER_STREAM, CARRIER_DEVICE };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * connect.c: `brig-init connect PATH`: connects stdin and stdout with the socket of a carried brig-init, for an engine
- * that can only execute something inside. A new one is a new connection, so it has a beginning and an end.
+ * carry_connect.c: `brig-init connect PATH`: connects stdin and stdout with the socket of a carried brig-init, for an
+ * engine that can only execute something inside. A new one is a new connection, so it has a beginning and an end.
  *
  * It knows nothing of what it carries. Either side's end is its end, after what had been read is written; a reader that
  * has gone is an end as well. One buffer each way, and nothing is read while it is full.
