@@ -142,6 +142,14 @@ class Carried:
         self.s.of(svckit.PROC_INPUT, number).end()
         self.assertEqual(self.s.end_of(number)["stdout"], len(output.out[1]))
 
+    def test_everything_may_be_sent_in_one_go(self):
+        asked = frame(svckit.HELLO, struct.pack("<IIQ", 1, 0, 0)) + frame(svckit.PROC_LIST, request=1)
+        for order in (start(uid=self.box.program_uid), ATTACH):
+            with self.box.connect() as sock:
+                sock.sendall(hello(9) + order + asked)
+                self.assertEqual([receive_frame(sock)[0] for _ in range(4)],
+                                 [carrykit.HELLO, carrykit.STARTED, svckit.HELLO, svckit.REPLY])
+
     def test_a_new_connection_replaces_the_old(self):
         self.open()
         old, number = self.s.sock, self.s.start("sleep", "1000", cwd="/tmp", env=ENV)[0]
