@@ -9,6 +9,7 @@
  *
  * A provider has one attempt at a time. An answer that nobody waits for any more is dropped.
  */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -26,6 +27,11 @@ struct provider_attempt {
     provider_checked_fn *done; /* NULL: it was called, or nobody waits. */
     void *ctx;
 };
+
+static uint64_t time_for(const struct provider *provider)
+{
+    return provider->check_ns ? provider->check_ns : PROVIDER_CHECK_NS;
+}
 
 static void answer(struct provider_attempt *attempt)
 {
@@ -65,8 +71,8 @@ static void on_late(struct loop_timer *timer)
     struct provider_attempt *attempt = timer->ctx;
 
     if (!attempt->check.usable)
-        snprintf(attempt->check.missing, sizeof attempt->check.missing, "no sandbox came up within %u s",
-                 (unsigned)(PROVIDER_CHECK_NS / NS_PER_SEC));
+        snprintf(attempt->check.missing, sizeof attempt->check.missing, "no sandbox came up within %" PRIu64 " ms",
+                 time_for(attempt->provider) / NS_PER_MS);
     answer(attempt);
     attempt->provider->ops->end(attempt->box);
 }
@@ -89,7 +95,7 @@ int provider_attempt(struct provider *provider, const char *version, provider_ch
                                          .late = {.fn = on_late, .ctx = attempt}};
     str_cut(attempt->check.version, sizeof attempt->check.version, version);
     events.ctx = attempt;
-    int r = loop_timer_set(provider->loop, &attempt->late, attempt->begun_ns + PROVIDER_CHECK_NS, err);
+    int r = loop_timer_set(provider->loop, &attempt->late, attempt->begun_ns + time_for(provider), err);
     if (r == 0)
         r = provider->ops->create(provider, &spec, &events, &attempt->box, err);
     if (r < 0) {

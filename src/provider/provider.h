@@ -312,6 +312,7 @@ struct provider {
     const struct provider_ops *ops;
     struct loop *loop;
     struct provider_attempt *attempt; /* A check that is under way, or NULL. */
+    uint64_t check_ns;                /* The time for one; 0 means PROVIDER_CHECK_NS. */
     /* Called once when the provider itself is gone (the spawner died). Every box has been ended() by then. */
     void (*gone)(void *ctx, const struct brig_err *why);
     void *ctx;

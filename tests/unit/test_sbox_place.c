@@ -135,7 +135,8 @@ static void recovered_from_its_own(void **state)
     snprintf(id_a, sizeof id_a, "%s", a->id);
     snprintf(id_b, sizeof id_b, "%s", b->id);
     rig_stop_manager(rig);
-    fake_add(&rig->fake, id_a); /* the same id, and not its box */
+    fake_add(&rig->fake, id_a); /* the same ids, and not their boxes, whoever is asked first */
+    fake_add(&second, id_b);
     rig_start(rig);
     a = manager_find(rig->manager, &rig->caller, id_a);
     b = manager_find(rig->manager, &rig->caller, id_b);
@@ -144,7 +145,7 @@ static void recovered_from_its_own(void **state)
     assert_ptr_equal(a->priv->box->provider, &second.provider);
     assert_ptr_equal(b->priv->box->provider, &rig->fake.provider);
     assert_int_equal(rig->fake.orphans_ended, 1);
-    assert_int_equal(second.orphans_ended, 0);
+    assert_int_equal(second.orphans_ended, 1);
     assert_string_equal(a->spec.provider, "runc");
 }
 
@@ -253,14 +254,23 @@ static void attempts(void **state)
     assert_int_equal(n_seen, 2);
     assert_null(second.provider.attempt);
 
-    /* dropped with its provider: nobody is told */
+    /* one that never comes up: told in time, and ended */
     second.fail_create = false;
     second.hold_up = true;
+    second.provider.check_ns = NS_PER_MS;
+    assert_int_equal(provider_attempt(&second.provider, "1.2", on_checked, NULL, NULL), 0);
+    RIG_UNTIL(rig, n_seen == 3 && second.n_boxes == 0);
+    assert_false(seen.usable);
+    assert_string_equal(seen.missing, "no sandbox came up within 1 ms");
+    assert_null(second.provider.attempt);
+    second.provider.check_ns = 0;
+
+    /* dropped with its provider: nobody is told */
     assert_int_equal(provider_attempt(&second.provider, "1.2", on_checked, NULL, NULL), 0);
     provider_attempt_drop(&second.provider);
     fake_free(second.boxes);
     rig_run(rig, 3);
-    assert_int_equal(n_seen, 2);
+    assert_int_equal(n_seen, 3);
 }
 
 #define TWO(name) cmocka_unit_test_setup_teardown(name, set_up_two, tear_down_two)
