@@ -2,6 +2,7 @@
 """`[pool] templates`: sandboxes of templates that are kept ready with their services up. A create that fits takes one,
 once; what differs is made the ordinary way; what is stale is never given; and nothing is left of them."""
 
+import concurrent.futures
 import json
 import os
 import signal
@@ -132,6 +133,24 @@ class Taken(PoolTest):
         self.full()
         listed = {s["id"] for s in self.d.ask("GET", "/v1/sandboxes?limit=1000").json["sandboxes"]}
         self.assertEqual(len(listed & seen), 3)
+
+    def test_many_at_once_get_one_each(self):
+        self.template()
+        self.full()
+        before = self.row()
+
+        def one(number):
+            box = self.d.create(template="set")
+            marks = self.d.sh(box["id"], f"echo {number} >> /tmp/mark; cat /tmp/mark")["stdout"]
+            return box["id"], marks == f"{number}\n", box["pooled"]
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            made = list(threads.map(one, range(16)))
+        for number, _, _ in made:
+            self.d.ask("DELETE", f"/v1/sandboxes/{number}")
+        self.assertEqual(len({number for number, _, _ in made}), 16)
+        self.assertTrue(all(alone for _, alone, _ in made), made)
+        self.assertEqual(self.row()["claims"] - before["claims"], sum(pooled for _, _, pooled in made))
+        self.assertGreaterEqual(self.row()["claims"] - before["claims"], 2)
 
     def test_more_than_are_ready(self):
         self.template()
