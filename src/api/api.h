@@ -317,7 +317,7 @@ route_fn route_template_list, route_template_get, route_template_tag, route_temp
 route_fn route_volume_list, route_volume_get, route_volume_create, route_volume_delete;
 route_fn route_snapshot_list, route_snapshot_get, route_snapshot_delete, route_snapshot_restore, route_sandbox_snapshot,
     route_sandbox_fork, route_sandbox_commit;
-route_fn route_build_create, route_build_list, route_build_get, route_build_context, route_build_log,
+route_fn route_build_create, route_build_list, route_build_get, route_build_context, route_build_log, route_build_lock,
     route_build_delete;
 route_fn route_registry_list, route_registry_get, route_registry_put, route_registry_delete;
 route_fn route_config_get, route_config_reload, route_events, route_audit;

@@ -69,6 +69,9 @@ struct build_want {
     const struct json_value *limits; /* The sandboxes of RUN have these, as in a create; or NULL. */
     bool no_context;                 /* it begins at once, with an empty one */
     bool no_cache;                   /* no step is taken from the cache */
+    const char *lock;                /* the text of a lock: the build must give what it says; or NULL */
+    size_t lock_len;
+    bool update_lock; /* a lock is made */
     bool replace, shared;
 };
 /* BRIG_E_FORBIDDEN if the caller may not, BRIG_E_CONFLICT if the name is taken, BRIG_E_LIMIT, BRIG_E_USAGE. */
@@ -92,6 +95,8 @@ struct build *builds_next(const struct build *build, const struct caller *caller
 /* Ends one that waits or runs; one that is over is forgotten. */
 void build_cancel(struct build *build);
 void build_json(const struct build *build, struct json *json); /* schema Build */
+/* The lock of a build that is done and was asked for one or was made from one; NULL otherwise. */
+const char *build_lock_text(const struct build *build, size_t *ret_len);
 
 /* ---- its log: JSON lines ---------------------------------------- */
 

@@ -7,6 +7,8 @@
 
 #include "build/build_priv.h"
 
+#define EPOCH "SOURCE_DATE_EPOCH" /* Many programs write this instead of the present time. */
+
 /* A here-document that is all of the command is the script itself. */
 static bool is_script(const struct dockerfile_step *step)
 {
@@ -84,6 +86,9 @@ static int run_spec_of(struct build_stage *stage, const struct dockerfile_step *
     for (size_t i = 0; r == 0 && i < image->env.n; i++)
         if (list_add(build, &ret->env, image->env.items[i]) < 0) /* the last of a name counts */
             r = err_nomem(err);
+    if (r == 0 && build->lock && !list_get(&ret->env, EPOCH, strlen(EPOCH)) &&
+        list_set(build, &ret->env, EPOCH, build->lock->epoch) < 0)
+        r = err_nomem(err);
     return r;
 }
 

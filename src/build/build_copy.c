@@ -258,6 +258,8 @@ static int start_copy(struct build_stage *stage, const char *blob, struct brig_e
         argv[n++] = "--keep-owner";
     if (copying->chmod)
         argv[n++] = "--chmod", argv[n++] = copying->chmod;
+    if (stage->build->lock && !copying->from) /* files of a context have the time of their checkout */
+        argv[n++] = "--mtime", argv[n++] = stage->build->lock->epoch;
     if (stage->steps[stage->at].op == DOCKERFILE_ADD)
         argv[n++] = "--archives";
     for (size_t i = 0; i < copying->excludes.n; i++)

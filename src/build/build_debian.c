@@ -16,6 +16,7 @@
 #define SOURCES_MAX 16u
 #define DAY UINT64_C(86400)
 #define HOOKS "/usr/share/mmdebstrap/hooks/merged-usr"
+#define PACKAGE "brig-package "
 
 /* ---- which sources ---------------------------------------- */
 
@@ -64,12 +65,48 @@ static void wrote(struct build_stage *stage, size_t len)
         own_run_consumed(stage->own, 1, len);
 }
 
+/* A line of the hook below: "brig-package NAME VERSION ARCHITECTURE SHA256". */
+static bool take_package(struct build_stage *stage, char *line)
+{
+    char *word[5], *rest = line;
+
+    for (size_t i = 0; i < ARRAY_SIZE(word); i++)
+        word[i] = strtok_r(i == 0 ? line : NULL, " ", &rest);
+    const struct lock_package package = {word[1], word[2], word[3], word[4]};
+    return word[4] && lock_add(stage->build, &stage->build->lock->mirror, &package) == 0;
+}
+
+static void say_line(struct build_stage *stage)
+{
+    char line[sizeof stage->said];
+
+    memcpy(line, stage->said, stage->said_len);
+    line[stage->said_len] = '\0';
+    if (!str_starts(line, PACKAGE) || !take_package(stage, line))
+        log_output(stage, 2, stage->said, stage->said_len), log_output(stage, 2, "\n", 1);
+    stage->said_len = 0;
+}
+
+/* For a lock, what it says is looked at line by line. */
+static void on_said(struct build_stage *stage, const uint8_t *data, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (data[i] != '\n')
+            stage->said[stage->said_len++] = (char)data[i];
+        if (data[i] == '\n' || stage->said_len == sizeof stage->said - 1)
+            say_line(stage);
+    }
+}
+
 static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
 {
     struct build_stage *stage = ctx;
 
     if (stream != 1) {
-        log_output(stage, stream, data, len);
+        if (stage->build->lock)
+            on_said(stage, data, len);
+        else
+            log_output(stage, stream, data, len);
         own_run_consumed(stage->own, stream, len);
         return;
     }
@@ -132,17 +169,42 @@ static int start(struct build_stage *stage, const char *suite, const struct buil
         /* Maintainer scripts name users and groups of Debian; chrootless, they are looked up in the sandbox's /etc. */
         "cat /usr/share/base-passwd/passwd.master >> /etc/passwd && cat /usr/share/base-passwd/group.master >> "
         "/etc/group || exit 1\n"
+        "if [ -n \"$PINS\" ]; then\n" /* mmdebstrap leaves the option in the tree */
+        "  printf %s \"$PINS\" > /tmp/pins && chmod 644 /tmp/pins || exit 1\n"
+        "  set -- --aptopt='Dir::Etc::Preferences \"/tmp/pins\"' "
+        "--customize-hook='rm -f \"$1/etc/apt/apt.conf.d/99mmdebstrap\"' \"$@\"\n"
+        "fi\n"
+        "[ -z \"$LOCK\" ] || set -- --customize-hook=\"$LOCK\" \"$@\"\n"
+        "unset PINS LOCK\n"
+        /* It copies these two from where it runs, and each sandbox has another name. */
+        "set -- --customize-hook='rm -f \"$1/etc/hostname\" \"$1/etc/resolv.conf\"' \"$@\"\n"
         "exec mmdebstrap --mode=chrootless --variant=minbase --format=tar --hook-dir=" HOOKS " \"$@\"\n";
+    /* What apt's signed index says of each package that is installed; the files themselves were checked against it. */
+    static const char hashes[] =
+        "LOCK=dpkg-query --admindir=\"$1/var/lib/dpkg\" -W -f '${Package}=${Version}\\n' |"
+        " APT_CONFIG=$MMDEBSTRAP_APT_CONFIG xargs apt-cache show | awk '"
+        "/^Package: /{p=$2} /^Version: /{v=$2} /^Architecture: /{a=$2} /^SHA256: /{s=$2}"
+        " /^$/{if (s) print \"" PACKAGE "\" p, v, a, s; s=\"\"} END{if (s) print \"" PACKAGE "\" p, v, a, s}' >&2";
     const struct builds_options *o = &stage->build->builds->o;
     const char *argv[SOURCES_MAX + 8] = {"/bin/sh", "-c", script, "mmdebstrap", suite, "-"};
     AUTO_BUF struct buf text = BUF_INIT(4096);
     char epoch[64];
-    const char *const env[] = {"TMPDIR=/tmp", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", epoch, NULL};
+    const struct build_lock *lock = stage->build->lock;
+    AUTO_BUF struct buf pins = BUF_INIT(128u << 10);
+    const char *pinned = "";
+    if (lock_pins(stage->build, &pinned) < 0 || buf_printf(&pins, "PINS=%s", pinned) < 0)
+        return err_nomem(err);
+    const char *const env[] = {"TMPDIR=/tmp", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive",
+                               epoch,         pins.data,        lock ? hashes : NULL,
+                               NULL};
 
     for (size_t i = 0; i < sources->n; i++)
         argv[6 + i] = sources->items[i];
-    snprintf(epoch, sizeof epoch, "SOURCE_DATE_EPOCH=%lld",
-             (long long)((uint64_t)clock_real_ns() / NS_PER_SEC / DAY * DAY));
+    if (lock)
+        snprintf(epoch, sizeof epoch, "SOURCE_DATE_EPOCH=%s", lock->epoch);
+    else
+        snprintf(epoch, sizeof epoch, "SOURCE_DATE_EPOCH=%lld",
+                 (long long)((uint64_t)clock_real_ns() / NS_PER_SEC / DAY * DAY));
     int r = put_sandbox(stage->build, &text) < 0 ? err_nomem(err) : 0;
     if (r == 0)
         r = sink_create(stage, wrote, stage_layer, &stage->sink, err);
@@ -186,8 +248,8 @@ int debian_start(struct build_stage *stage, struct brig_err *err)
     key_list(key, "sources", &sources);
     if (key_end(key, stage->key) < 0)
         return err_nomem(err);
-    if (stage_cached(stage))
-        return 0;
+    if (!(stage->build->lock && !stage->build->lock->want) && stage_cached(stage))
+        return 0; /* for a new lock it is made anew: the cache has no hashes of packages */
     r = start(stage, suite, &sources, err);
     return r < 0 ? r : 1;
 }

@@ -157,6 +157,11 @@ void build_go_on(struct build *build)
         }
     if (build->state != BUILD_RUNNING || build->recording || build->stages[build->goal].state != STAGE_DONE)
         return;
+    if (build->lock && !build->lock->settled) {
+        if (!build->lister && lock_settle(build, &err) < 0)
+            build_fail(build, &err, 0);
+        return;
+    }
     build->recording = true;
     if (build_check_name(build, &err) < 0 || image_record(&build->stages[build->goal], on_recorded, build, &err) < 0) {
         build->recording = false;

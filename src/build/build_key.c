@@ -54,6 +54,8 @@ int key_begin(const struct build_stage *stage, const char *kind, struct build_ke
     key_text(key, "brig build", "1");
     key_text(key, "kind", kind);
     key_text(key, "for", caller_is_admin(&stage->build->caller) ? "administrators" : "user keys");
+    if (stage->build->lock)
+        key_text(key, "epoch", stage->build->lock->epoch);
     for (size_t i = 0; i < stage->n_layers; i++)
         key_text(key, "below", stage->layers[i].name);
     *ret = key;

@@ -18,6 +18,7 @@
  *     build_run.c     RUN: a sandbox, its output, and what it has changed
  *     build_sink.c    the tar of a layer, on its way into a file
  *     build_log.c     the log
+ *     build_lock.c    the lock: what a build was made of, and whether another one is made of the same
  */
 #ifndef BRIG_BUILD_BUILD_PRIV_H
 #define BRIG_BUILD_BUILD_PRIV_H
@@ -65,6 +66,7 @@ struct build_image {
 struct build_layer {
     char name[TEMPLATE_LAYER_NAME], diff_id[LAYER_DIGEST];
     uint64_t bytes;
+    unsigned line; /* of the step that made it, or of FROM */
 };
 
 enum stage_base { BASE_TEMPLATE, BASE_STAGE, BASE_SCRATCH, BASE_DEBIAN };
@@ -94,13 +96,15 @@ struct build_stage {
     uint64_t began_ns;
     struct build_image image;
     struct build_layer *layers; /* TEMPLATE_LAYERS_MAX of them; each is held */
-    size_t n_layers;
+    size_t n_layers, n_base;    /* n_base: those of its FROM */
     char key[BUILD_STEP_KEY];
     char tail[BUILD_TAIL + 1]; /* the last output of the step */
 
     /* what is under way */
     struct library_job *pull;
     struct own_run *own; /* mmdebstrap */
+    char said[1024];     /* a line of it that has not ended yet, */
+    size_t said_len;     /* and its length */
     struct build_run *run;
     struct layer_run *tool;
     struct build_sink *tool_sink;     /* where its output goes: one of the next two */
@@ -160,6 +164,8 @@ struct build {
     unsigned puts;             /* records of steps on their way */
     unsigned keyings;          /* keys that threads make */
     bool recording;
+    struct build_lock *lock;     /* or NULL */
+    struct buf lock_text;        /* the lock of a build that is done */
     struct loop_timer on_expire; /* while it waits; of one that is over it frees what nobody asks for any more */
     struct brig_err err;
     unsigned err_line;
@@ -313,6 +319,31 @@ int mounts_secrets(const struct build *build, const struct run_spec *spec, struc
 int run_start(struct build_stage *stage, const struct run_spec *spec, struct brig_err *err) MUST_CHECK;
 void run_forget(struct build_run *run); /* It ends; nobody is called. */
 void runs_free(struct builds *builds);
+
+/* ---- build_lock.c ---------------------------------------- */
+#define LOCK_MAX (8u << 20)
+#define LOCK_PACKAGES_MAX 20000u
+struct lock_package {
+    const char *name, *version, *architecture, *sha256; /* sha256: of its file; "" if nothing says it */
+};
+struct lock_packages {
+    struct lock_package *items;
+    size_t n, room;
+};
+struct build_lock {
+    char epoch[24];                /* SOURCE_DATE_EPOCH: no file of the build is younger */
+    const struct json_value *want; /* the lock that it is made from; NULL: a new one is made */
+    struct lock_packages have;     /* what the image has at its end, by name */
+    struct lock_packages mirror;   /* what FROM debian-mirror:SUITE took, with hashes */
+    bool settled;
+};
+/* text: the lock to build from; NULL: one is made. */
+int lock_begin(struct build *build, const char *text, size_t len, struct brig_err *err) MUST_CHECK;
+/* The target is done: the packages are read, and all is compared; build_go_on() follows, or the build fails. */
+int lock_settle(struct build *build, struct brig_err *err) MUST_CHECK;
+int lock_add(struct build *build, struct lock_packages *packages, const struct lock_package *package) MUST_CHECK;
+/* The versions that the lock has of the mirror, as apt's preferences; "" without. */
+int lock_pins(struct build *build, const char **ret) MUST_CHECK;
 
 /* ---- build_debian.c ---------------------------------------- */
 #define DEBIAN_MIRROR "debian-mirror:"

@@ -266,7 +266,10 @@ static void on_started(void *ctx, struct process *process, const struct brig_err
 
 static int start(struct build_run *run, struct brig_err *err)
 {
-    static const char *const diff[] = {LAYER_RUN_PROGRAM, "diff", "/.brig/upper", NULL};
+    const struct build_lock *lock = run->stage->build->lock;
+    const char *const plain[] = {LAYER_RUN_PROGRAM, "diff", "/.brig/upper", NULL};
+    const char *const dated[] = {LAYER_RUN_PROGRAM, "diff", "--latest", lock ? lock->epoch : "", "/.brig/upper", NULL};
+    const char *const *diff = lock ? dated : plain;
     const uint64_t timeout = run->builds->o.config->templates_timeout;
     const struct process_spec spec = {.argv = run->writing ? diff : run->argv,
                                       .env = run->writing ? NULL : run->env,

@@ -41,6 +41,7 @@ static int push(struct build_stage *stage, const char *name, const char *diff_id
         return err_set(err, BRIG_E_INVALID, 0, "the image has more than %u layers", TEMPLATE_LAYERS_MAX);
     }
     layer->bytes = bytes;
+    layer->line = (stage->based && has_step(stage) ? step_of(stage) : stage->from)->line;
     stage->n_layers++;
     return 0;
 }
@@ -107,6 +108,8 @@ static void finish_step(struct build_stage *stage, const struct build_layer *lay
     log_ended(stage, layer);
     if (stage->based)
         stage->at++;
+    else
+        stage->n_base = stage->n_layers;
     stage->based = true; /* else it was the base */
     go(stage);
 }
@@ -264,8 +267,10 @@ static int do_workdir(struct build_stage *stage, const struct dockerfile_step *s
         return err_nomem(err);
     if (stage_cached(stage))
         return 0;
-    const char *const argv[] = {"mkdir", "/layer", path, NULL};
-    r = stage_tool(stage, stage, argv, NULL, &stage->sink, stage_layer, err);
+    const struct build_lock *lock = stage->build->lock;
+    const char *const plain[] = {"mkdir", "/layer", path, NULL};
+    const char *const dated[] = {"mkdir", "--mtime", lock ? lock->epoch : "0", "/layer", path, NULL};
+    r = stage_tool(stage, stage, lock ? dated : plain, NULL, &stage->sink, stage_layer, err);
     return r < 0 ? r : 1;
 }
 
@@ -378,6 +383,7 @@ static void based(struct build_stage *stage, int r, const struct brig_err *err)
         return;
     }
     stage->based = true;
+    stage->n_base = stage->n_layers;
     log_ended(stage, NULL);
     go(stage);
 }
@@ -426,7 +432,8 @@ static int take_stage(struct build_stage *stage, const struct build_stage *from,
     stage->image.args = (struct build_list){.items = NULL};
     stage->image.cmd_is_own = false;
     for (size_t i = 0; r == 0 && i < from->n_layers; i++)
-        r = hold(stage, from->layers[i].name, from->layers[i].diff_id, from->layers[i].bytes, err);
+        if ((r = hold(stage, from->layers[i].name, from->layers[i].diff_id, from->layers[i].bytes, err)) == 0)
+            stage->layers[i].line = from->layers[i].line;
     return r;
 }
 

@@ -163,6 +163,7 @@ static void shrink(struct build *build)
     build->err_output = build->err_output ? output : NULL;
     build->path = build->network = build->text = NULL;
     build->settings = NULL;
+    build->lock = NULL;
     build->args = build->label_keys = build->label_values = build->args_used = build->globals =
         (struct build_list){.items = NULL};
     build->secret_ids = build->secrets = build->secret_copies = (struct build_list){.items = NULL};
@@ -187,6 +188,7 @@ void build_free(struct build *build)
         }
     loop_timer_clear(builds->o.loop, &build->on_expire);
     log_free(build);
+    buf_done(&build->lock_text);
     dockerfile_free(build->file);
     json_doc_free(build->limits_doc);
     mem_free(build->members);
@@ -324,6 +326,10 @@ static int take_want(struct build *build, const struct build_want *want, struct 
         r = take_limits(build, want->limits, err);
     if (r == 0 && want->settings)
         r = settings_read(build, want->settings, want->settings_len, err);
+    if (r == 0 && want->lock && want->update_lock)
+        r = err_usage(err, "lock, update_lock: a build is made from a lock, or it makes one");
+    if (r == 0 && (want->lock || want->update_lock))
+        r = lock_begin(build, want->lock, want->lock_len, err);
     if (r == 0 && want->dockerfile) {
         build->text = build_copy(build, want->dockerfile, want->dockerfile_len);
         build->text_len = want->dockerfile_len;
@@ -403,6 +409,7 @@ int build_begin(struct builds *builds, const struct caller *caller, const struct
                             .created_ns = clock_real_ns(),
                             .on_expire = {.fn = on_expire, .ctx = build},
                             .log = {.text = BUF_INIT(BUILD_LOG_MAX)},
+                            .lock_text = BUF_INIT(LOCK_MAX),
                             .next = builds->first};
     builds->first = build;
     r = !build->arena ? err_nomem(err)

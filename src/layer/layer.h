@@ -8,7 +8,9 @@
  *       unpacks one layer over the merged view of the layers below it. Without --format the first bytes say how it is
  *       compressed; with it they must agree. --one-id: owners are not set (there is only one id). --reserve: the file
  *       system of DIRECTORY is not filled (base/reserve.h).
- *   brig-layer diff UPPER        writes the raw upper directory of an overlay as a layer: a tar with `.wh.` names.
+ *   brig-layer diff [--latest SECONDS] UPPER
+ *       writes the raw upper directory of an overlay as a layer: a tar with `.wh.` names. With --latest a member that
+ *       is younger has this time instead, so that the same files give the same bytes whenever they were written.
  *   brig-layer pack [--only PATTERN]... TREE
  *       writes a plain tree as a tar. With --only: what COPY --from needs to find the sources PATTERN in the archive as
  *       in TREE: these with all below them, the directories above them, and the symbolic links on the way. A path
@@ -23,7 +25,7 @@
  *   brig-layer plain [--offset N] [--size N] [--max-bytes N] [--max-ratio N] [--format FORMAT] BLOB
  *       writes what BLOB unpacks to.
  *   brig-layer copy [--chown USER[:GROUP]] [--keep-owner] [--chmod MODE] [--exclude PATTERN]... [--archives]
- *                   [--max-files N] [--max-bytes N] [--max-ratio N] BLOB VIEW DEST SRC...
+ *                   [--max-files N] [--max-bytes N] [--max-ratio N] [--mtime SECONDS] BLOB VIEW DEST SRC...
  *       writes the layer that COPY of a Dockerfile makes. BLOB is a plain tar (a build's context, or what `pack --only`
  *       wrote of another stage), VIEW the merged view of the layers below, DEST an absolute path in it, with its `/` at
  *       the end if it is written with one. Files belong to 0:0, with --keep-owner (for sources in a stage or image: as
@@ -31,10 +33,13 @@
  *       are made for DEST are 0755 and belong to 0:0 or USER. --chmod: octal. A pattern of --exclude is compared with
  *       the path below the source. --archives (ADD): a source that is a tar (plain, gzip, zstd, xz or bzip2) is
  *       unpacked into DEST instead, with its own owners unless --chown is given. A source without wildcards that is not
- *       there is refused, and so are patterns that all match nothing.
+ *       there is refused, and so are patterns that all match nothing. With --mtime all that it writes has this time.
  *   brig-layer mkdir [--chown USER[:GROUP]] [--mtime SECONDS] VIEW PATH
  *       writes the layer that WORKDIR makes: the directories of PATH that VIEW does not have. Without --mtime they have
  *       the present time.
+ *   brig-layer packages VIEW
+ *       lists what dpkg of the image has installed, one JSON object per line, in dpkg's own order:
+ *       {"name":"dash","version":"0.5.12-2","architecture":"amd64"}. An image without dpkg has no lines.
  *
  * What copy and mkdir write is 1,024 bytes of zeroes if there is nothing to be made: then no layer is needed.
  *
@@ -76,7 +81,7 @@ struct layer_options {
     bool one_id, hash, keep_owner, archives, reserve;
     const char *dest, *chown; /* chown: or NULL */
     int chmod;                /* or -1 */
-    int64_t mtime;            /* or -1 */
+    int64_t mtime, latest;    /* or -1 */
     const char **list;        /* --exclude, --only */
     size_t n_list, n_sources;
     const char *const *sources;
@@ -88,6 +93,7 @@ int layer_plain(const struct layer_options *options, struct brig_err *err) MUST_
 int layer_diff(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 int layer_pack(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 int layer_copy(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
+int layer_packages(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 int layer_mkdir(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 
 /*
@@ -118,6 +124,7 @@ void stream_close(struct layer_stream *stream); /* takes NULL */
 
 struct layer_out {
     size_t len;
+    const struct layer_options *dates; /* its mtime and latest hold for every member; NULL: they keep their times */
     uint8_t data[256u << 10];
     uint8_t head[TAR_EXTRA_MAX];
 };
@@ -193,6 +200,8 @@ struct view_path {
 int view_resolve(const struct view *view, const char *path, struct view_path *ret, struct brig_err *err) MUST_CHECK;
 /* What is at a path; it follows nothing. */
 int view_look(int root, const char *path, enum view_kind *ret, struct brig_err *err) MUST_CHECK;
+/* A text file of the image with less than max bytes, with a NUL behind it; *ret stays as it is if there is none. */
+int view_read(int root, const char *path, size_t max, char **ret, struct brig_err *err) MUST_CHECK;
 /* USER[:GROUP], by number or by the image's passwd and group. A number alone is the group as well. */
 int view_owner(int root, const char *text, uint32_t *ret_uid, uint32_t *ret_gid, struct brig_err *err) MUST_CHECK;
 

@@ -433,7 +433,7 @@ static int open_copy(const struct layer_options *options, struct copy **ret, str
 
     if (!copy)
         return err_nomem(err);
-    copy->options = options;
+    copy->options = copy->out.dates = options;
     copy->view.root = -1;
     copy->paths = BUF_INIT((size_t)1 << 31);
     *ret = copy;

@@ -428,6 +428,7 @@ static int write_tree(const struct layer_options *options, bool whiteouts, struc
     if (!diff)
         return err_nomem(err);
     diff->whiteouts = whiteouts;
+    diff->out.dates = options;
     diff->whole = options->n_list == 0;
     fd = open(options->blob, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)

@@ -11,7 +11,8 @@
 #include "base/str.h"
 #include "layer/layer.h"
 
-static const char usage[] = "usage: brig-layer unpack|diff|pack|index|plain|copy|mkdir [OPTION VALUE]... PATH...";
+static const char usage[] =
+    "usage: brig-layer unpack|diff|pack|index|plain|copy|mkdir|packages [OPTION VALUE]... PATH...";
 
 struct verb {
     const char *name;
@@ -23,12 +24,14 @@ struct verb {
 static const struct verb verbs[] = {
     {"unpack", layer_unpack, 2,
      "--offset --size --max-bytes --max-files --max-ratio --diff-id --format --one-id --reserve "},
-    {"diff", layer_diff, 1, ""},
+    {"diff", layer_diff, 1, "--latest "},
     {"pack", layer_pack, 1, "--only "},
     {"index", layer_index, 1, "--offset --size --max-files --hash "},
     {"plain", layer_plain, 1, "--offset --size --max-bytes --max-ratio --format "},
-    {"copy", layer_copy, -4, "--chown --keep-owner --chmod --exclude --archives --max-files --max-bytes --max-ratio "},
+    {"copy", layer_copy, -4,
+     "--chown --keep-owner --chmod --exclude --archives --max-files --max-bytes --max-ratio --mtime "},
     {"mkdir", layer_mkdir, 2, "--chown --mtime "},
+    {"packages", layer_packages, 1, ""},
 };
 
 static const struct {
@@ -84,13 +87,15 @@ static int set_chmod(const char *text, struct layer_options *options, struct bri
     return 0;
 }
 
-static int set_mtime(const char *text, struct layer_options *options, struct brig_err *err)
+static int set_time(const char *flag, const char *text, int64_t *ret, struct brig_err *err)
 {
     uint64_t value;
-    int r = set_number("--mtime", text, 0, &value, err);
+    int r = set_number(flag, text, 0, &value, err);
 
+    if (r == 0 && value > INT64_MAX)
+        r = err_usage(err, "%s %s: too late", flag, text);
     if (r == 0)
-        options->mtime = (int64_t)value;
+        *ret = (int64_t)value;
     return r;
 }
 
@@ -115,7 +120,9 @@ static int set_flag(const char *flag, const char *value, struct layer_options *o
     if (str_eq(flag, "--chmod"))
         return set_chmod(value, options, err);
     if (str_eq(flag, "--mtime"))
-        return set_mtime(value, options, err);
+        return set_time(flag, value, &options->mtime, err);
+    if (str_eq(flag, "--latest"))
+        return set_time(flag, value, &options->latest, err);
     if (str_eq(flag, "--offset"))
         return set_number(flag, value, 0, &options->offset, err);
     if (str_eq(flag, "--size"))
@@ -182,7 +189,8 @@ static int run(int argc, char **argv, struct brig_err *err)
                                     .max_files = LAYER_FILES_MAX,
                                     .max_ratio = LAYER_RATIO_MAX,
                                     .chmod = -1,
-                                    .mtime = -1};
+                                    .mtime = -1,
+                                    .latest = -1};
     const struct verb *verb = NULL;
     int r;
 

@@ -36,11 +36,23 @@ int out_put(struct layer_out *out, const void *data, size_t len, struct brig_err
     return 0;
 }
 
+static void set_date(const struct layer_options *dates, struct tar_member *member)
+{
+    const int64_t date = !dates ? -1 : dates->mtime >= 0 ? dates->mtime : dates->latest;
+
+    if (date < 0 || (dates->mtime < 0 && member->mtime < date))
+        return;
+    member->mtime = date;
+    member->mtime_ns = 0;
+}
+
 int out_head(struct layer_out *out, const struct tar_member *member, const struct tar_extra *extra,
              struct brig_err *err)
 {
-    int len = tar_put_extra(out->head, sizeof(out->head), member, extra);
+    struct tar_member dated = *member;
 
+    set_date(out->dates, &dated);
+    int len = tar_put_extra(out->head, sizeof(out->head), &dated, extra);
     return len < 0 ? layer_fail(err, member->name, -len, "its header") : out_put(out, out->head, (size_t)len, err);
 }
 

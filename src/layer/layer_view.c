@@ -174,8 +174,7 @@ static int read_id(const char *line, unsigned number, uint32_t *ret)
     return parse_u32(text, ret);
 }
 
-/* The whole of /etc/passwd or /etc/group; an image need not have one. */
-static int read_names(int root, const char *path, char **ret, struct brig_err *err)
+int view_read(int root, const char *path, size_t max, char **ret, struct brig_err *err)
 {
     const struct view view = {.root = root};
     struct view_path place;
@@ -184,10 +183,10 @@ static int read_names(int root, const char *path, char **ret, struct brig_err *e
     if (r < 0 || place.kind != VIEW_OTHER)
         return r;
     AUTO_FD int fd = open_path(root, place.path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-    char *text = mem_alloc(NAMES_FILE_MAX);
+    char *text = mem_alloc(max);
     if (!text)
         return err_nomem(err);
-    ssize_t n = fd < 0 ? fd : fd_read_all(fd, text, NAMES_FILE_MAX);
+    ssize_t n = fd < 0 ? fd : fd_read_all(fd, text, max);
     if (n < 0) {
         mem_free(text);
         return layer_fail(err, path, (int)-n, "it cannot be read");
@@ -201,7 +200,7 @@ static int find_name(int root, const char *path, const char *name, size_t len, c
                      uint32_t ret[2], struct brig_err *err)
 {
     AUTO_FREE char *text = NULL;
-    int r = read_names(root, path, &text, err);
+    int r = view_read(root, path, NAMES_FILE_MAX, &text, err); /* an image need not have one */
 
     if (r < 0)
         return r;

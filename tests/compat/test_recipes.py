@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recipes that come with brig, from the Debian mirror of this host: `base` by its name, and `python` on it."""
 
+import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -30,9 +32,26 @@ class Recipes(ServiceTest):
         self.assertEqual(run["outcome"]["exit_code"], 0, run)
         return run["stdout"]
 
-    def test_base_and_python(self):
+    @staticmethod
+    def suite():
         with open("/etc/os-release", encoding="utf-8") as f:
-            suite = next(line.split("=")[1].strip() for line in f if line.startswith("VERSION_CODENAME="))
+            return next(line.split("=")[1].strip() for line in f if line.startswith("VERSION_CODENAME="))
+
+    def test_base_from_its_lock(self):
+        place = os.path.join(self.d.dir, "base.lock")
+        words = ("--no-cache", "--lock", place, "--build-arg", f"SUITE={self.suite()}")
+        self.build(*words, "--update-lock", "-t", "first", "base")
+        with open(place, encoding="utf-8") as f:
+            lock = json.load(f)
+        packages = {package["name"]: package for package in lock["packages"]}
+        self.assertRegex(packages["dpkg"]["sha256"], "^[0-9a-f]{64}$")
+        self.assertEqual(packages["ca-certificates"]["sha256"], "")  # a RUN installed it
+        self.build(*words, "-t", "second", "base")
+        first, second = (self.d.ask("GET", f"/v1/templates/{name}").json["layers"] for name in ("first", "second"))
+        self.assertEqual(first, second)
+
+    def test_base_and_python(self):
+        suite = self.suite()
         self.build("--build-arg", f"SUITE={suite}", "base")
         self.assertEqual(self.said("base", "readlink /bin; pwd; . /etc/os-release; echo $ID $VERSION_CODENAME; "
                                            "dpkg --audit; test -s /etc/ssl/certs/ca-certificates.crt"),

@@ -64,6 +64,19 @@ void route_build_delete(struct request *rq)
     request_status(rq, 204);
 }
 
+void route_build_lock(struct request *rq)
+{
+    const struct build *build = find(rq);
+    size_t len = 0;
+    const char *text = build ? build_lock_text(build, &len) : NULL;
+
+    if (text)
+        request_text(rq, 200, "application/json", text, len);
+    else if (build)
+        request_refuse(rq, BRIG_E_NOT_FOUND, "build %.64s has no lock: it is not done, or was not asked for one",
+                       rq->arg[0]);
+}
+
 /* ---- begin ---------------------------------------- */
 
 static bool read_want(struct request *rq, struct build_want *want)
@@ -71,7 +84,8 @@ static bool read_want(struct request *rq, struct build_want *want)
     bool context = true;
 
     if (!api_only_members(rq, "name dockerfile path target build_args labels secrets limits network context no_cache "
-                              "replace shared template_toml") ||
+                              "replace shared template_toml lock update_lock") ||
+        !api_text(rq, "lock", &want->lock) || !api_bool(rq, "update_lock", &want->update_lock) ||
         !api_text(rq, "template_toml", &want->settings) || !api_text(rq, "name", &want->name) ||
         !api_text(rq, "dockerfile", &want->dockerfile) || !api_text(rq, "path", &want->path) ||
         !api_text(rq, "target", &want->target) || !api_text(rq, "network", &want->network) ||
@@ -84,6 +98,7 @@ static bool read_want(struct request *rq, struct build_want *want)
     }
     want->dockerfile_len = want->dockerfile ? strlen(want->dockerfile) : 0;
     want->settings_len = want->settings ? strlen(want->settings) : 0;
+    want->lock_len = want->lock ? strlen(want->lock) : 0;
     want->no_context = !context;
     want->args = json_get(rq->json, "build_args");
     want->labels = json_get(rq->json, "labels");

@@ -116,6 +116,7 @@ static const struct route routes[] = {
     {"GET", "/v1/templates/builds/{build}", "", 0, route_build_get},
     {"DELETE", "/v1/templates/builds/{build}", "", W, route_build_delete},
     {"PUT", "/v1/templates/builds/{build}/context", "", W | ROUTE_BODY, route_build_context},
+    {"GET", "/v1/templates/builds/{build}/lock", "", 0, route_build_lock},
     {"GET", "/v1/templates/builds/{build}/log", "follow", 0, route_build_log},
     {"GET", "/v1/templates/{template}", "", 0, route_template_get},
     {"DELETE", "/v1/templates/{template}", "", W | ROUTE_ADMIN, route_template_delete},

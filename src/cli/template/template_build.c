@@ -10,18 +10,20 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/str.h"
 #include "cli/escape.h"
 #include "cli/secret_value.h"
 #include "cli/template/template.h"
 
 #define DOCKERFILE_BYTES (1u << 20)
+#define LOCK_BYTES (8u << 20)
 #define BODY_BYTES (32u << 20)
 
 struct build_options {
-    const char *file, *name, *target, *network, *progress;
+    const char *file, *name, *target, *network, *progress, *lock;
     struct words args, labels, secrets;
-    bool no_cache, replace, shared, json;
+    bool no_cache, update_lock, replace, shared, json;
 };
 
 #define AT(field) offsetof(struct build_options, field)
@@ -36,6 +38,9 @@ static const struct flag build_flags[] = {
     {"secret", "id=ID,src=FILE", "a secret for RUN --mount=type=secret, or id=ID,env=NAME (repeatable)", flag_add_word,
      AT(secrets), 0},
     {"no-cache", NULL, "run every step", flag_set_true, AT(no_cache), 0},
+    {"lock", "FILE", "the lock (default: template.lock beside the Dockerfile, if it is there)", flag_set_text, AT(lock),
+     0},
+    {"update-lock", NULL, "write the lock anew instead of building from it", flag_set_true, AT(update_lock), 0},
     {"progress", "HOW", "auto (default), plain (with all output) or quiet", flag_set_text, AT(progress), 0},
     TEMPLATE_REPLACE(AT(replace)),
     TEMPLATE_SHARED(AT(shared)),
@@ -45,7 +50,8 @@ static const struct flag_table build_table = {
     .usage = "brig template build [-t NAME] [-f FILE] [flags] DIR|RECIPE|-",
     .purpose = "Builds a template from a Dockerfile. Each RUN is a sandbox; steps that were done before are taken from "
                "the cache. With - the Dockerfile is read from stdin and there is no directory. A "
-               "name that is no directory here is that of a recipe (brig template recipes).\n\n"
+               "name that is no directory here is that of a recipe (brig template recipes). A build from a lock "
+               "gives the same files as the build that wrote it, or fails and says what differs.\n\n"
                "  brig template build -t app .",
     FLAGS(build_flags),
 };
@@ -88,7 +94,7 @@ static bool put_secret(struct json *json, const char *word)
 }
 
 static bool put_body(struct buf *body, const struct build_options *options, const struct buf *dockerfile,
-                     const struct buf *settings)
+                     const struct buf *settings, const struct buf *lock)
 {
     struct json json = JSON_INIT(body);
     struct brig_err err = {0};
@@ -101,6 +107,12 @@ static bool put_body(struct buf *body, const struct build_options *options, cons
     if (settings->len > 0) {
         json_key(&json, "template_toml");
         json_string_n(&json, settings->data, settings->len);
+    }
+    if (options->update_lock) {
+        json_key_bool(&json, "update_lock", true);
+    } else if (lock->len > 0) {
+        json_key(&json, "lock");
+        json_string_n(&json, lock->data, lock->len);
     }
     service_put_text(&json, "target", options->target);
     service_put_text(&json, "network", options->network);
@@ -298,6 +310,41 @@ static void show_tail(const char *output)
     (void)!cli_write(STDERR_FILENO, safe.data, safe.len);
 }
 
+/* A new file that then takes the place of the old one: a lock is whole or as it was. */
+static bool write_lock(const char *path, const struct buf *text)
+{
+    char beside_it[4096];
+    AUTO_FD int fd = str_format(beside_it, sizeof beside_it, "%s.new", path) < 0
+                         ? -1
+                         : open(beside_it, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+
+    if (fd < 0 || fd_write_all(fd, text->data, text->len) < 0 || rename(beside_it, path) < 0) {
+        cli_error("%s: %s", path, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+static int lock_data(void *ctx, const void *data, size_t len, struct brig_err *err)
+{
+    return buf_append(ctx, data, len) < 0 ? err_nomem(err) : 0;
+}
+
+static bool fetch_lock(struct client *client, const char *id, const char *path)
+{
+    AUTO_BUF struct buf target = BUF_INIT(8192), text = BUF_INIT(LOCK_BYTES);
+    struct brig_err err = {0};
+
+    if (!service_target(&target, "/v1/templates/builds/%s/lock", id))
+        return false;
+    const struct client_request request = {.method = "GET", .target = target.data, .data = lock_data, .ctx = &text};
+    if (client_call(client, &request, &err) < 0) {
+        cli_error("%s", err.message);
+        return false;
+    }
+    return write_lock(path, &text);
+}
+
 static int conclude(struct client *client, const char *id, enum progress how, const struct build_options *options)
 {
     AUTO_JSON struct json_doc *doc = NULL, *template = NULL;
@@ -310,6 +357,8 @@ static int conclude(struct client *client, const char *id, enum progress how, co
             show_tail(get_text(error, "output", ""));
         return cli_error("%s", get_text(error, "message", "the build did not end"));
     }
+    if (options->update_lock && !fetch_lock(client, id, options->lock))
+        return CLI_FAILED;
     if (!options->json)
         return service_say("%s", get_text(root, "name", options->name));
     if (!service_call(client, "GET", NULL, &template, "/v1/templates/%s", get_text(root, "name", "")))
@@ -374,24 +423,56 @@ static bool read_dockerfile(const struct build_options *options, const char *dir
     return service_read_file(str_eq(dir, "-") ? "-" : options->file ? options->file : path, out);
 }
 
+/* The path of a file beside the Dockerfile; "" if there is no such place. */
+static void beside(const struct build_options *options, const char *dir, const char *name, char path[4096])
+{
+    const char *slash = options->file ? strrchr(options->file, '/') : NULL;
+    int r = slash ? str_format(path, 4096, "%.*s/%s", (int)(slash - options->file), options->file, name)
+                  : str_format(path, 4096, "%s/%s", options->file ? "." : dir, name);
+
+    if (str_eq(dir, "-") || r < 0)
+        path[0] = '\0';
+}
+
+static bool is_there(const char *path)
+{
+    return path[0] && !(access(path, F_OK) < 0 && errno == ENOENT);
+}
+
 /* template.toml beside the Dockerfile, if there is one. */
 static bool read_settings(const struct build_options *options, const char *dir, struct buf *out)
 {
-    const char *slash = options->file ? strrchr(options->file, '/') : NULL;
     char path[4096];
-    int r = slash ? str_format(path, sizeof path, "%.*s/template.toml", (int)(slash - options->file), options->file)
-                  : str_format(path, sizeof path, "%s/template.toml", options->file ? "." : dir);
 
-    if (str_eq(dir, "-") || r < 0 || (access(path, F_OK) < 0 && errno == ENOENT))
-        return true;
-    return service_read_file(path, out);
+    beside(options, dir, "template.toml", path);
+    return !is_there(path) || service_read_file(path, out);
 }
 
-static int build_main(const struct build_options *options, const char *dir)
+/* The lock that --lock names must be there, unless it is written; the one beside the Dockerfile need not. */
+static bool read_lock(struct build_options *options, const char *dir, char place[4096], struct buf *out)
+{
+    if (!options->lock) {
+        beside(options, dir, "template.lock", place);
+        if (options->update_lock && !place[0]) {
+            cli_error("--update-lock: without a directory, --lock FILE says where");
+            return false;
+        }
+        if (options->update_lock || is_there(place))
+            options->lock = place;
+    }
+    if (!options->lock || options->update_lock)
+        return true;
+    if (service_read_file(options->lock, out) && out->len == 0)
+        cli_error("%s: is empty; --update-lock writes it", options->lock);
+    return out->len > 0;
+}
+
+static int build_main(struct build_options *options, const char *dir)
 {
     static const char *const words[] = {"auto", "plain", "quiet"};
     AUTO_BUF struct buf dockerfile = BUF_INIT(DOCKERFILE_BYTES), body = BUF_INIT(BODY_BYTES);
-    AUTO_BUF struct buf settings = BUF_INIT(DOCKERFILE_BYTES);
+    AUTO_BUF struct buf settings = BUF_INIT(DOCKERFILE_BYTES), lock = BUF_INIT(LOCK_BYTES);
+    char place[4096];
     AUTO_CLIENT struct client *client = NULL;
     size_t how = 0;
 
@@ -402,7 +483,8 @@ static int build_main(const struct build_options *options, const char *dir)
     if (!options->name)
         return cli_error("-t NAME: the template needs a name");
     if (!read_dockerfile(options, dir, &dockerfile) || !read_settings(options, dir, &settings) ||
-        !put_body(&body, options, &dockerfile, &settings) || !service_open(&client))
+        !read_lock(options, dir, place, &lock) || !put_body(&body, options, &dockerfile, &settings, &lock) ||
+        !service_open(&client))
         return CLI_FAILED;
     signal(SIGPIPE, SIG_IGN);
     int status = build(client, options, &body, str_eq(dir, "-") ? NULL : dir,
