@@ -72,7 +72,7 @@ static bool take_package(struct build_stage *stage, char *line)
 
     for (size_t i = 0; i < ARRAY_SIZE(word); i++)
         word[i] = strtok_r(i == 0 ? line : NULL, " ", &rest);
-    const struct lock_package package = {word[1], word[2], word[3], word[4]};
+    const struct lock_package package = {word[1], word[2], word[3], word[4], ""};
     return word[4] && lock_add(stage->build, &stage->build->lock->mirror, &package) == 0;
 }
 

@@ -2,16 +2,8 @@
 /*
  * build_lock.c: the lock of a build: what it was made of, and what came of it. A build that has one gives its files no
  * time after `source_date_epoch`, so that the same files are the same bytes. A build from a lock has to give the same
- * layers; if it does not, there is no template, and one line says what differs: a base, else packages by their names,
- * else the layer and the line of its step.
- *
- *     {"format": 1, "platform": "linux/amd64", "source_date_epoch": N,
- *      "bases": [{"from": "debian:12", "layers": ["sha256:HEX"]}],
- *      "packages": [{"name": "dash", "version": "0.5.12-2", "architecture": "amd64", "sha256": "HEX"}],
- *      "layers": ["sha256:HEX"]}
- *
- * `sha256` is that of the package's file where FROM debian-mirror:SUITE took it, and "" elsewhere: dpkg keeps none.
- * Whoever builds wrote the lock, so it is read strictly. Its packages are sorted and one stands on each line.
+ * layers; if it does not, there is no template, and one line says what differs: a base, else packages by their names
+ * and hashes, else the step and the first path. What a lock looks like is in codec/lock/template_lock.h.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,107 +14,36 @@
 #include "template/platform.h"
 
 #define DAY UINT64_C(86400)
-#define WORD_MAX 128u
+#define DIFFERS "the build differs from its lock: "
 
-/* ---- reading ---------------------------------------- */
+/* ---- the beginning ---------------------------------------- */
 
-static bool is_hex(const char *text)
-{
-    return strspn(text, "0123456789abcdef") == 64 && text[64] == '\0';
-}
-
-/* Characters of names and versions: they become words of apt's preferences. */
-static bool is_word(const char *text)
-{
-    size_t len = text ? strlen(text) : 0;
-
-    return len > 0 && len < WORD_MAX &&
-           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+-~:_") == len;
-}
-
-static bool is_package(const struct lock_package *package)
-{
-    return is_word(package->name) && is_word(package->version) && is_word(package->architecture) && package->sha256 &&
-           (!package->sha256[0] || is_hex(package->sha256));
-}
-
-static struct lock_package package_of(const struct json_value *v)
-{
-    return (struct lock_package){json_get_text(v, "name", NULL), json_get_text(v, "version", NULL),
-                                 json_get_text(v, "architecture", NULL), json_get_text(v, "sha256", "")};
-}
-
-static bool are_digests(const struct json_value *list)
-{
-    if (!list || list->type != JSON_ARRAY || list->count > TEMPLATE_LAYERS_MAX)
-        return false;
-    for (const struct json_value *v = list->first; v; v = v->next)
-        if (v->type != JSON_STRING || !str_starts(v->string, "sha256:") || !is_hex(v->string + 7))
-            return false;
-    return true;
-}
-
-static const char *wrong_with(const struct json_value *root)
-{
-    const struct json_value *epoch = json_get(root, "source_date_epoch"), *bases = json_get(root, "bases"),
-                            *packages = json_get(root, "packages");
-
-    if (root->type != JSON_OBJECT || json_get_u64(root, "format") != 1)
-        return "format: must be 1";
-    if (!json_get_text(root, "platform", NULL))
-        return "platform: must be text";
-    if (!epoch || epoch->type != JSON_NUMBER || !epoch->integer || epoch->i64 < 0)
-        return "source_date_epoch: must be a number of seconds";
-    if (!bases || bases->type != JSON_ARRAY || bases->count > BUILD_STAGES_MAX)
-        return "bases: must be a list";
-    for (const struct json_value *v = bases->first; v; v = v->next)
-        if (!json_get_text(v, "from", NULL) || !are_digests(json_get(v, "layers")))
-            return "bases: each must have from and layers";
-    if (!packages || packages->type != JSON_ARRAY || packages->count > LOCK_PACKAGES_MAX)
-        return "packages: must be a list";
-    for (const struct json_value *v = packages->first; v; v = v->next) {
-        const struct lock_package package = package_of(v);
-        if (!is_package(&package))
-            return "packages: each must have name, version, architecture and sha256";
-    }
-    return are_digests(json_get(root, "layers")) ? NULL : "layers: must be a list of sha256:HEX";
-}
-
-static int read_lock(struct build *build, const char *text, size_t len, struct brig_err *err)
-{
-    struct build_lock *lock = build->lock;
-    const char *own = len > LOCK_MAX ? NULL : build_copy(build, text, len), *wrong;
-
-    if (!own)
-        return len > LOCK_MAX ? err_usage(err, "lock: longer than %u bytes", LOCK_MAX) : err_nomem(err);
-    int r = json_read_in(build->arena, own, len, JSON_READ_VALUES, &lock->want, err);
-    if (r < 0) {
-        const struct brig_err why = *err;
-        return err_set(err, (enum brig_code)why.code, 0, "lock: %.300s", why.message);
-    }
-    wrong = wrong_with(lock->want);
-    if (wrong)
-        return err_usage(err, "lock: %s", wrong);
-    snprintf(lock->epoch, sizeof lock->epoch, "%" PRIi64, json_get(lock->want, "source_date_epoch")->i64);
-    return 0;
-}
+_Static_assert(LOCK_LAYERS_MAX == TEMPLATE_LAYERS_MAX, "a lock takes as many layers as a template");
+_Static_assert(LOCK_BASES_MAX == BUILD_STAGES_MAX, "a lock takes as many bases as a build");
 
 int lock_begin(struct build *build, const char *text, size_t len, struct brig_err *err)
 {
-    build->lock = arena_alloc(build->arena, sizeof *build->lock);
-    if (!build->lock)
+    struct build_lock *lock = build->lock = arena_alloc(build->arena, sizeof *build->lock);
+    struct template_lock *want = text ? arena_alloc(build->arena, sizeof *want) : NULL;
+    int64_t epoch = (int64_t)((uint64_t)clock_real_ns() / NS_PER_SEC / DAY * DAY);
+
+    if (!lock || (text && !want))
         return err_nomem(err);
-    *build->lock = (struct build_lock){.want = NULL};
-    snprintf(build->lock->epoch, sizeof build->lock->epoch, "%" PRIu64,
-             (uint64_t)clock_real_ns() / NS_PER_SEC / DAY * DAY);
-    return text ? read_lock(build, text, len, err) : 0;
+    *lock = (struct build_lock){.want = NULL};
+    int r = text ? template_lock_read(build->arena, text, len, want, err) : 0;
+    if (r < 0)
+        return r;
+    lock->want = want;
+    lock->path = want ? want->paths->first : NULL;
+    snprintf(lock->epoch, sizeof lock->epoch, "%" PRIi64, want ? want->epoch : epoch);
+    return 0;
 }
 
 /* ---- packages ---------------------------------------- */
 
 int lock_add(struct build *build, struct lock_packages *packages, const struct lock_package *package)
 {
-    if (!is_package(package))
+    if (!lock_package_valid(package))
         return -EINVAL;
     if (packages->n == LOCK_PACKAGES_MAX)
         return -E2BIG;
@@ -138,19 +59,12 @@ int lock_add(struct build *build, struct lock_packages *packages, const struct l
     }
     struct lock_package *own = &packages->items[packages->n];
     *own = (struct lock_package){build_keep(build, package->name), build_keep(build, package->version),
-                                 build_keep(build, package->architecture), build_keep(build, package->sha256)};
-    if (!own->name || !own->version || !own->architecture || !own->sha256)
+                                 build_keep(build, package->architecture), build_keep(build, package->sha256),
+                                 build_keep(build, package->files)};
+    if (!own->name || !own->version || !own->architecture || !own->sha256 || !own->files)
         return -ENOMEM;
     packages->n++;
     return 0;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    const struct lock_package *p = a, *q = b;
-    int r = strcmp(p->name, q->name);
-
-    return r ? r : strcmp(p->architecture, q->architecture);
 }
 
 static void take_hashes(struct build_lock *lock)
@@ -158,7 +72,7 @@ static void take_hashes(struct build_lock *lock)
     for (size_t i = 0; i < lock->mirror.n; i++) {
         const struct lock_package *from = &lock->mirror.items[i];
         struct lock_package *have =
-            lock->have.n ? bsearch(from, lock->have.items, lock->have.n, sizeof *from, by_name) : NULL;
+            lock->have.n ? bsearch(from, lock->have.items, lock->have.n, sizeof *from, lock_package_order) : NULL;
         if (have && str_eq(have->version, from->version))
             have->sha256 = from->sha256;
     }
@@ -166,14 +80,14 @@ static void take_hashes(struct build_lock *lock)
 
 int lock_pins(struct build *build, const char **ret)
 {
-    const struct json_value *want = build->lock ? build->lock->want : NULL;
+    const struct template_lock *want = build->lock ? build->lock->want : NULL;
     AUTO_BUF struct buf out = BUF_INIT(100u << 10); /* one word of a command */
 
     *ret = "";
-    for (const struct json_value *v = json_get_items(want, "packages"); v; v = v->next) {
-        const struct lock_package package = package_of(v);
-        if (package.sha256[0] &&
-            buf_printf(&out, "Package: %s\nPin: version %s\nPin-Priority: 1001\n\n", package.name, package.version) < 0)
+    for (size_t i = 0; want && i < want->n_packages; i++) {
+        const struct lock_package *package = &want->packages[i];
+        if (package->sha256[0] && buf_printf(&out, "Package: %s\nPin: version %s\nPin-Priority: 1001\n\n",
+                                             package->name, package->version) < 0)
             return -ENOMEM;
     }
     if (out.len > 0)
@@ -201,93 +115,125 @@ static size_t other_layer(const struct json_value *want, const struct build_laye
 
 static int compare_bases(const struct build *build, struct brig_err *err)
 {
-    const struct json_value *v = json_get_items(build->lock->want, "bases");
+    const struct json_value *v = build->lock->want->bases->first;
 
     for (size_t i = 0; i < build->n_stages; i++) {
         const struct build_stage *stage = &build->stages[i];
         if (!is_base(stage))
             continue;
         if (!v || !json_get_is(v, "from", stage->base))
-            return err_set(err, BRIG_E_CONFLICT, 0,
-                           "the build differs from its lock: it is made FROM %.100s, not %.100s", stage->base,
+            return err_set(err, BRIG_E_CONFLICT, 0, DIFFERS "it is made FROM %.100s, not %.100s", stage->base,
                            v ? json_get_text(v, "from", "") : "so many images");
         if (stage->kind == BASE_TEMPLATE &&
             other_layer(json_get(v, "layers"), stage->layers, stage->n_base) != SIZE_MAX)
-            return err_set(err, BRIG_E_CONFLICT, 0, "the build differs from its lock: %.100s is another image by now",
-                           stage->base);
+            return err_set(err, BRIG_E_CONFLICT, 0, DIFFERS "%.100s is another image by now", stage->base);
         v = v->next;
     }
-    return v ? err_set(err, BRIG_E_CONFLICT, 0, "the build differs from its lock: it is not made FROM %.100s",
-                       json_get_text(v, "from", ""))
-             : 0;
+    return v ? err_set(err, BRIG_E_CONFLICT, 0, DIFFERS "it is not made FROM %.100s", json_get_text(v, "from", "")) : 0;
 }
 
-static int say_package(struct buf *out, const struct lock_package *was, const struct lock_package *is)
+/* "NAME VERSION (HASH)": of its file if that is known, else of its list of files. */
+static int say_one(struct buf *out, const struct lock_package *package, bool by_files)
 {
-    const char *name = was ? was->name : is->name;
+    const char *hash = package->sha256[0] && !by_files ? package->sha256 : package->files;
 
-    if (out->len > 0 && buf_append_str(out, ", ") < 0)
-        return -ENOMEM;
-    if (!was)
-        return buf_printf(out, "%s %s is new", name, is->version);
-    if (!is)
-        return buf_printf(out, "%s %s is missing", name, was->version);
-    return str_eq(was->version, is->version) ? buf_printf(out, "%s %s has other contents", name, was->version)
-                                             : buf_printf(out, "%s %s -> %s", name, was->version, is->version);
+    return hash[0]
+               ? buf_printf(out, "%s (%s %.16s)", package->version, hash == package->files ? "files" : "sha256", hash)
+               : buf_append_str(out, package->version);
+}
+
+static bool is_other(const char *was, const char *is)
+{
+    return was[0] && is[0] && !str_eq(was, is);
 }
 
 static bool is_same(const struct lock_package *was, const struct lock_package *is)
 {
-    return str_eq(was->version, is->version) && (!was->sha256[0] || !is->sha256[0] || str_eq(was->sha256, is->sha256));
+    return str_eq(was->version, is->version) && !is_other(was->sha256, is->sha256) && !is_other(was->files, is->files);
 }
 
-/* Both lists are sorted: this writer and lock_settle() see to it, and a lock that is not only differs more. */
+/* was, is: or NULL, but not both */
+static int say_package(struct buf *out, const struct lock_package *was, const struct lock_package *is)
+{
+    const bool by_files = was && is && !(was->sha256[0] && is->sha256[0] && is_other(was->sha256, is->sha256));
+    int r = buf_printf(out, "%s ", was ? was->name : is->name);
+
+    if (r >= 0)
+        r = say_one(out, was ? was : is, by_files);
+    if (r >= 0 && was && is)
+        r = buf_append_str(out, " -> ");
+    if (r >= 0 && was && is)
+        return say_one(out, is, by_files);
+    return r < 0 ? r : buf_append_str(out, was ? " is missing" : " is new");
+}
+
+/* Both lists are in the same order. The first package that differs is named, and the others are counted. */
 static int compare_packages(const struct build_lock *lock, struct brig_err *err)
 {
-    const struct json_value *v = json_get_items(lock->want, "packages");
+    const struct template_lock *want = lock->want;
     AUTO_BUF struct buf said = BUF_INIT(4096);
-    size_t i = 0, n = 0;
+    size_t i = 0, k = 0, n = 0;
 
-    while (v || i < lock->have.n) {
-        const struct lock_package was = v ? package_of(v) : (struct lock_package){.name = NULL};
-        const struct lock_package *is = i < lock->have.n ? &lock->have.items[i] : NULL;
-        int order = !v ? 1 : !is ? -1 : by_name(&was, is);
+    while (k < want->n_packages || i < lock->have.n) {
+        const struct lock_package *was = k < want->n_packages ? &want->packages[k] : NULL,
+                                  *is = i < lock->have.n ? &lock->have.items[i] : NULL;
+        int order = !was ? 1 : !is ? -1 : lock_package_order(was, is);
 
-        if ((order != 0 || !is_same(&was, is)) && ++n <= 3 &&
-            say_package(&said, order > 0 ? NULL : &was, order < 0 ? NULL : is) < 0)
+        if ((order != 0 || !is_same(was, is)) && ++n == 1 &&
+            say_package(&said, order > 0 ? NULL : was, order < 0 ? NULL : is) < 0)
             return err_nomem(err);
-        v = order <= 0 ? v->next : v;
+        k += order <= 0;
         i += order >= 0;
     }
     if (n == 0)
         return 0;
-    if (n > 3)
-        return err_set(err, BRIG_E_CONFLICT, 0, "the build differs from its lock: packages: %s and %zu more", said.data,
-                       n - 3);
-    return err_set(err, BRIG_E_CONFLICT, 0, "the build differs from its lock: packages: %s", said.data);
+    if (n > 1 && buf_printf(&said, ", and %zu more", n - 1) < 0)
+        return err_nomem(err);
+    return err_set(err, BRIG_E_CONFLICT, 0, DIFFERS "package %s", said.data);
+}
+
+/*
+ * A path of the image, as the walk comes to it, and the next one of the lock. Only the first that differs is kept: what
+ * follows may only be shifted. Without the lock's list nothing is known.
+ */
+static int compare_path(struct build *build, const char *hash, const char *path)
+{
+    struct build_lock *lock = build->lock;
+    const char *was = lock->path ? lock->path->string + LOCK_HASH + 1 : NULL;
+    int order = !was ? 1 : !path ? -1 : lock_path_order(was, path);
+    const char *what = order < 0 ? "is missing" : order > 0 ? "is new" : "differs";
+    char text[160];
+
+    if (lock->other_path || lock->want->paths->count == 0 || (!was && !path))
+        return 0;
+    if (order == 0 && strncmp(lock->path->string, hash, LOCK_HASH) == 0) {
+        lock->path = lock->path->next;
+        return 0;
+    }
+    snprintf(text, sizeof text, "%.100s %s", order < 0 ? was : path, what);
+    lock->other_path = build_keep(build, text);
+    return lock->other_path ? 0 : -ENOMEM;
 }
 
 static int compare_layers(const struct build *build, struct brig_err *err)
 {
     const struct build_stage *goal = &build->stages[build->goal];
-    const struct json_value *want = json_get(build->lock->want, "layers"), *v = want->first;
+    const struct json_value *want = build->lock->want->layers;
     const size_t at = other_layer(want, goal->layers, goal->n_layers);
+    const char *path = build->lock->other_path;
 
     if (at == SIZE_MAX)
         return 0;
-    for (size_t i = 0; v && i < at; i++)
-        v = v->next;
     if (at >= goal->n_layers)
-        return err_set(err, BRIG_E_CONFLICT, 0, "the build differs from its lock: it has %zu layers instead of %zu",
-                       goal->n_layers, want->count);
-    return err_set(err, BRIG_E_CONFLICT, 0,
-                   "the build differs from its lock: line %u gives other files: layer %zu is %.19s instead of %.19s",
-                   goal->layers[at].line, at + 1, goal->layers[at].diff_id, v ? v->string : "none");
+        return err_set(err, BRIG_E_CONFLICT, 0, DIFFERS "it has %zu layers instead of %zu%s%s", goal->n_layers,
+                       want->count, path ? ": " : "", path ? path : "");
+    return err_set(err, BRIG_E_CONFLICT, 0, DIFFERS "line %u gives other files: %s%slayer %zu is %.19s",
+                   goal->layers[at].line, path ? path : "", path ? "; " : "", at + 1, goal->layers[at].diff_id);
 }
 
 static int compare(const struct build *build, const char *platform, struct brig_err *err)
 {
-    const char *want = json_get_text(build->lock->want, "platform", "");
+    const char *want = build->lock->want->platform;
     int r = str_eq(want, platform)
                 ? 0
                 : err_set(err, BRIG_E_CONFLICT, 0, "the lock is for %.64s, and this host is %s", want, platform);
@@ -329,6 +275,7 @@ static int put_package(struct buf *out, const struct lock_package *package)
     json_key_string(&json, "version", package->version);
     json_key_string(&json, "architecture", package->architecture);
     json_key_string(&json, "sha256", package->sha256);
+    json_key_string(&json, "files", package->files);
     json_end(&json);
     return json_finish(&json);
 }
@@ -358,6 +305,10 @@ static int write_lock(struct build *build, const char *platform)
         r = buf_append_str(out, "],\n\"layers\": [");
     for (size_t i = 0; r >= 0 && i < goal->n_layers; i++)
         r = buf_printf(out, "%s\n\"%s\"", i > 0 ? "," : "", goal->layers[i].diff_id);
+    if (r >= 0)
+        r = buf_append_str(out, "],\n\"paths\": [");
+    if (r >= 0 && lock->n_paths <= LOCK_PATHS_MAX && build->lock_paths.len > 0)
+        r = buf_append(out, build->lock_paths.data, build->lock_paths.len);
     return r < 0 ? r : buf_append_str(out, "]}\n");
 }
 
@@ -378,15 +329,54 @@ static int settle(struct build *build, struct brig_err *err)
     platform_host(&host);
     platform_text(&host, text);
     if (lock->have.n > 0)
-        qsort(lock->have.items, lock->have.n, sizeof *lock->have.items, by_name);
+        qsort(lock->have.items, lock->have.n, sizeof *lock->have.items, lock_package_order);
     take_hashes(lock);
-    int r = lock->want ? compare(build, text, err) : 0;
+    int r = lock->want && compare_path(build, NULL, NULL) < 0 ? err_nomem(err) : 0; /* one that is left is missing */
+    if (r == 0 && lock->want)
+        r = compare(build, text, err);
     if (r == 0 && lock->want) /* it was taken from the cache, or has just proved the same */
-        r = buf_append(&build->lock_text, lock->want->raw, lock->want->raw_len) < 0 ? err_nomem(err) : 0;
+        r = buf_append(&build->lock_text, lock->want->text, lock->want->len) < 0 ? err_nomem(err) : 0;
     else if (r == 0 && write_lock(build, text) < 0)
         r = err_set(err, BRIG_E_TOO_LARGE, 0, "the lock is longer than %u bytes", LOCK_MAX);
     lock->settled = r == 0;
     return r;
+}
+
+/* More than a lock takes: it has none. */
+static int keep_path(struct build *build, const char *hash, const char *path)
+{
+    struct json json = JSON_INIT(&build->lock_paths);
+    AUTO_BUF struct buf text = BUF_INIT(LAYER_RUN_LINE_MAX);
+
+    if (++build->lock->n_paths > LOCK_PATHS_MAX)
+        return 0;
+    if (buf_printf(&text, "%s %s", hash, path) < 0)
+        return -ENOMEM;
+    int r = buf_append_str(&build->lock_paths, build->lock->n_paths > 1 ? ",\n" : "\n");
+    if (r == 0) {
+        json_string(&json, text.data);
+        r = json_finish(&json);
+    }
+    if (r < 0) { /* past its bound */
+        buf_done(&build->lock_paths);
+        build->lock_paths = BUF_INIT(LOCK_PATHS_BYTES);
+        build->lock->n_paths = LOCK_PATHS_MAX + 1;
+    }
+    return 0;
+}
+
+static int take_line(struct build *build, const struct json_value *root)
+{
+    const char *path = json_get_text(root, "path", NULL), *hash = json_get_text(root, "hash", "");
+    const struct lock_package package = {json_get_text(root, "name", NULL), json_get_text(root, "version", NULL),
+                                         json_get_text(root, "architecture", NULL), "",
+                                         json_get_text(root, "files", NULL)};
+
+    if (!path)
+        return lock_add(build, &build->lock->have, &package);
+    if (path[0] != '/' || strspn(hash, "0123456789abcdef") != LOCK_HASH || hash[LOCK_HASH])
+        return -EINVAL;
+    return build->lock->want ? compare_path(build, hash, path) : keep_path(build, hash, path);
 }
 
 static void on_line(void *ctx, const char *line, size_t len)
@@ -396,15 +386,13 @@ static void on_line(void *ctx, const char *line, size_t len)
     struct brig_err err = {0};
     int r = json_read(line, len, 64, &doc, NULL);
 
-    if (r == 0) {
-        const struct lock_package package = package_of(json_root(doc));
-        r = lock_add(build, &build->lock->have, &package);
-    }
+    if (r == 0)
+        r = take_line(build, json_root(doc));
     json_doc_free(doc);
     if (r == 0)
         return;
     (void)err_set(&err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_INVALID, 0,
-                  "the packages of the image: %.*s is none, or there are more than %u", len < 200 ? (int)len : 200,
+                  "the packages of the image: %.*s is none, or there are more than %u", len < 120 ? (int)len : 120,
                   line, LOCK_PACKAGES_MAX);
     layer_run_stop(build->lister, &err);
 }

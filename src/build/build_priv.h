@@ -32,6 +32,7 @@
 #include "codec/dockerfile/dockerfile.h"
 #include "codec/json/json.h"
 #include "codec/json/json_read.h"
+#include "codec/lock/template_lock.h"
 #include "crypto/crypto.h"
 #include "template/layer_make.h"
 #include "template/layer_run.h"
@@ -166,6 +167,7 @@ struct build {
     bool recording;
     struct build_lock *lock;     /* or NULL */
     struct buf lock_text;        /* the lock of a build that is done */
+    struct buf lock_paths;       /* the paths of a lock that is made */
     struct loop_timer on_expire; /* while it waits; of one that is over it frees what nobody asks for any more */
     struct brig_err err;
     unsigned err_line;
@@ -321,20 +323,18 @@ void run_forget(struct build_run *run); /* It ends; nobody is called. */
 void runs_free(struct builds *builds);
 
 /* ---- build_lock.c ---------------------------------------- */
-#define LOCK_MAX (8u << 20)
-#define LOCK_PACKAGES_MAX 20000u
-struct lock_package {
-    const char *name, *version, *architecture, *sha256; /* sha256: of its file; "" if nothing says it */
-};
 struct lock_packages {
     struct lock_package *items;
     size_t n, room;
 };
 struct build_lock {
-    char epoch[24];                /* SOURCE_DATE_EPOCH: no file of the build is younger */
-    const struct json_value *want; /* the lock that it is made from; NULL: a new one is made */
-    struct lock_packages have;     /* what the image has at its end, by name */
-    struct lock_packages mirror;   /* what FROM debian-mirror:SUITE took, with hashes */
+    char epoch[24];                   /* SOURCE_DATE_EPOCH: no file of the build is younger */
+    const struct template_lock *want; /* the lock that it is made from; NULL: a new one is made */
+    struct lock_packages have;        /* what the image has at its end, by name */
+    struct lock_packages mirror;      /* what FROM debian-mirror:SUITE took, with hashes */
+    const struct json_value *path;    /* the next path of the lock that the image should have */
+    const char *other_path;           /* the first that differs, and how; or NULL */
+    unsigned n_paths;                 /* of a new lock */
     bool settled;
 };
 /* text: the lock to build from; NULL: one is made. */

@@ -189,6 +189,7 @@ void build_free(struct build *build)
     loop_timer_clear(builds->o.loop, &build->on_expire);
     log_free(build);
     buf_done(&build->lock_text);
+    buf_done(&build->lock_paths);
     dockerfile_free(build->file);
     json_doc_free(build->limits_doc);
     mem_free(build->members);
@@ -410,6 +411,7 @@ int build_begin(struct builds *builds, const struct caller *caller, const struct
                             .on_expire = {.fn = on_expire, .ctx = build},
                             .log = {.text = BUF_INIT(BUILD_LOG_MAX)},
                             .lock_text = BUF_INIT(LOCK_MAX),
+                            .lock_paths = BUF_INIT(LOCK_PATHS_BYTES),
                             .next = builds->first};
     builds->first = build;
     r = !build->arena ? err_nomem(err)

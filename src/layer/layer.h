@@ -39,7 +39,10 @@
  *       the present time.
  *   brig-layer packages VIEW
  *       lists what dpkg of the image has installed, one JSON object per line, in dpkg's own order:
- *       {"name":"dash","version":"0.5.12-2","architecture":"amd64"}. An image without dpkg has no lines.
+ *       {"name":"dash","version":"0.5.12-2","architecture":"amd64","files":"HEX"}, where `files` is the SHA-256 of
+ *       dpkg's list of the package's files and their sums, or "" if there is none. An image without dpkg has no such
+ *       lines. Then every path of VIEW, a directory before what is in it: {"path":"/bin/sh","hash":"HEX"}, with 16
+ *       digits of a hash of kind, mode, owner, time, size and content or target. Past 65,536 paths it stops.
  *
  * What copy and mkdir write is 1,024 bytes of zeroes if there is nothing to be made: then no layer is needed.
  *

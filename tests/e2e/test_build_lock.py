@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lock of a build: the same layers from it, what differs by its name, and the file that the command line keeps."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -57,9 +58,25 @@ class Lock(BuildTest):
         self.base()
         text = "FROM base\nRUN echo same > /same\nRUN touch /other && stat -c %z /other > /other\n"
         _, lock = self.locked(text)
-        self.refused_build(text, "the build differs from its lock: line 3 gives other files: layer 4 is sha256:",
-                           lock=lock, no_cache=True)
-        self.refused_build("FROM base\nRUN echo same > /same\n", "it has 3 layers instead of 4", lock=lock)
+        self.refused_build(text, "the build differs from its lock: line 3 gives other files: /other differs; "
+                           "layer 4 is sha256:", lock=lock, no_cache=True)
+        self.refused_build("FROM base\nRUN echo same > /same\n", "it has 3 layers instead of 4: /other is missing",
+                           lock=lock)
+        for line, path in (("touch /same; mkdir /dir; echo > /dir/a.b; echo > /dir/a", "/dir is new"),
+                           ("chmod 600 /same; touch /other", "/other differs"),
+                           ("touch /other; ln -s x /zzz", "/other differs"),
+                           ("touch /zzz", "/other is missing")):
+            self.refused_build(f"FROM base\nRUN echo same > /same\nRUN {line}\n", f"line 3 gives other files: {path}; ",
+                               lock=lock)
+
+    def test_a_large_tree(self):
+        """A lock has at most 5 MiB of paths (and 65,536); past that it has none, and the line alone is told."""
+        self.base()
+        text = ("FROM base\nRUN d=$(printf %0250d 0); i=0; while [ $i -lt 14 ]; do mkdir $d; cd $d; i=$((i + 1)); done;"
+                " while [ $i -lt 1600 ]; do : > $i; i=$((i + 1)); done\nARG V=1\nRUN echo $V > /v\n")
+        _, lock = self.locked(text)
+        self.assertEqual(json.loads(lock)["paths"], [])
+        self.refused_build(text, "line 4 gives other files: layer 4 is sha256:", lock=lock, build_args={"V": "2"})
 
     def test_another_base(self):
         self.base()
@@ -76,23 +93,38 @@ class Lock(BuildTest):
         self.base()
         _, lock = self.locked(STATUS)
         self.assertEqual(json.loads(lock)["packages"],
-                         [{"name": "dash", "version": "1", "architecture": "amd64", "sha256": ""}])
+                         [{"name": "dash", "version": "1", "architecture": "amd64", "sha256": "", "files": ""}])
         self.built(STATUS, "second", lock=lock, no_cache=True)
-        for args, text in (({"V": "2"}, "packages: dash 1 -> 2"), ({"MORE": TZDATA}, "packages: tzdata 2 is new"),
-                           ({"V": "2", "MORE": TZDATA}, "packages: dash 1 -> 2, tzdata 2 is new")):
+        for args, text in (({"V": "2"}, "package dash 1 -> 2"), ({"MORE": TZDATA}, "package tzdata 2 is new"),
+                           ({"V": "2", "MORE": TZDATA}, "package dash 1 -> 2, and 1 more")):
             self.refused_build(STATUS, f"the build differs from its lock: {text}", lock=lock, build_args=args)
-        self.refused_build("FROM base\n", "packages: dash 1 is missing", lock=lock)
-        self.refused_build(STATUS, "a character that no package has", build_args={"V": '1"'}, update_lock=True)
+        self.refused_build("FROM base\n", "package dash 1 is missing", lock=lock)
+        self.refused_build(STATUS, "/var/lib/dpkg/status: line 3: Version: must have 1 to 127 letters, digits or .+-~:_", build_args={"V": '1"'}, update_lock=True)
+
+    def test_what_dpkg_says_of_the_files(self):
+        """A package of the same version with other files is named with both hashes."""
+        self.base()
+        text = STATUS + ("ARG SUM=1\nRUN mkdir -p /var/lib/dpkg/info && echo $SUM usr/bin/dash > "
+                         "/var/lib/dpkg/info/dash.md5sums\n")
+        _, lock = self.locked(text)
+        was = hashlib.sha256(b"1 usr/bin/dash\n").hexdigest()
+        self.assertEqual(json.loads(lock)["packages"][0]["files"], was)
+        other = hashlib.sha256(b"2 usr/bin/dash\n").hexdigest()
+        self.refused_build(text, "the build differs from its lock: package dash 1 "
+                           f"(files {was[:16]}) -> 1 (files {other[:16]})", lock=lock, build_args={"SUM": "2"})
 
     def test_what_is_no_lock(self):
         self.base()
         _, lock = self.locked("FROM base\n")
         good = json.loads(lock)
-        for change, text in (({"format": 2}, "lock: format: must be 1"), ({"layers": ["x"]}, "lock: layers: must be"),
-                             ({"source_date_epoch": -1}, "lock: source_date_epoch: must be"),
-                             ({"packages": [{"name": "a b", "version": "1", "architecture": "all", "sha256": ""}]},
-                              "lock: packages: each must have"),
-                             ({"bases": [{}]}, "lock: bases: each must have")):
+        package = {"name": "a", "version": "1", "architecture": "all", "sha256": "", "files": ""}
+        for change, text in (({"format": 2}, "lock: line 1: format: must be 1"),
+                             ({"layers": ["x"]}, "lock: line 1: layers: must be"),
+                             ({"source_date_epoch": -1}, "lock: line 1: source_date_epoch: must be"),
+                             ({"packages": [{**package, "name": "a b"}]}, "lock: line 1: packages: each must have"),
+                             ({"packages": [package, package]}, "lock: line 1: packages: must be in the order"),
+                             ({"paths": ["/a"]}, "lock: line 1: paths: each must be 16"),
+                             ({"bases": [{}]}, "lock: line 1: bases: each must have")):
             answer = self.begin("FROM base\n", lock=json.dumps({**good, **change}))
             self.assertEqual((answer.status, answer.json["error"]["message"][:len(text)]), (400, text))
         self.assertIn("lock: ", self.begin("FROM base\n", lock="{").json["error"]["message"])
@@ -109,8 +141,9 @@ class Lock(BuildTest):
         self.addCleanup(self.d.ask, "DELETE", "/v1/templates/cli")
 
         def brig(*words):
-            return subprocess.run([BRIG, "template", "build", "--replace", "-t", "cli", *words], env=self.d.env, cwd="/",
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False, text=True)
+            return subprocess.run([BRIG, "template", "build", "--replace", "-t", "cli", *words], env=self.d.env,
+                                  cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False,
+                                  text=True)
 
         def dockerfile(text):
             with open(os.path.join(place, "Dockerfile"), "w", encoding="utf-8") as f:
