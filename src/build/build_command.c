@@ -92,9 +92,44 @@ static int run_spec_of(struct build_stage *stage, const struct dockerfile_step *
     return r;
 }
 
-int run_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
+int run_now(struct build_stage *stage, const struct dockerfile_step *step, struct run_spec *spec, struct brig_err *err)
+{
+    int r = mounts_of(stage, step, spec, err);
+
+    if (r == 0)
+        r = run_start(stage, spec, err);
+    return r < 0 ? r : 1;
+}
+
+int run_with_key(struct build_stage *stage, const struct dockerfile_step *step, struct run_spec *spec,
+                 struct brig_err *err)
 {
     struct build_key *key = NULL;
+
+    if (key_begin(stage, "run", &key) < 0)
+        return err_nomem(err);
+    for (size_t i = 0; i < step->n_flags; i++)
+        if (str_eq(step->flags[i].name, "mount")) /* without the values of secrets */
+            key_text(key, "mount", step->flags[i].value ? step->flags[i].value : "");
+    binds_key(stage, key);
+    key_list(key, "argv", &spec->argv);
+    if (spec->script)
+        key_text(key, "script", spec->script->text);
+    key_list(key, "env", &spec->env);
+    key_text(key, "workdir", spec->workdir);
+    key_text(key, "user", spec->user);
+    key_text(key, "network", spec->network);
+    if (key_end(key, stage->key) < 0)
+        return err_nomem(err);
+    if (stage_cached(stage)) {
+        stage->binding = NULL;
+        return 0;
+    }
+    return stage->binding ? binds_make(stage, err) : run_now(stage, step, spec, err);
+}
+
+int run_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
+{
     struct run_spec spec;
     int r = run_spec_of(stage, step, &spec, err);
 
@@ -102,24 +137,5 @@ int run_step(struct build_stage *stage, const struct dockerfile_step *step, stru
         return r;
     if (stage->n_layers == 0)
         return step_refuse(err, step, "the stage has no files yet, so there is no program to run");
-    if (key_begin(stage, "run", &key) < 0)
-        return err_nomem(err);
-    for (size_t i = 0; i < step->n_flags; i++)
-        if (str_eq(step->flags[i].name, "mount")) /* without the values of secrets */
-            key_text(key, "mount", step->flags[i].value ? step->flags[i].value : "");
-    key_list(key, "argv", &spec.argv);
-    if (spec.script)
-        key_text(key, "script", spec.script->text);
-    key_list(key, "env", &spec.env);
-    key_text(key, "workdir", spec.workdir);
-    key_text(key, "user", spec.user);
-    key_text(key, "network", spec.network);
-    if (key_end(key, stage->key) < 0)
-        return err_nomem(err);
-    if (stage_cached(stage))
-        return 0;
-    r = mounts_of(stage, step, &spec, err);
-    if (r == 0)
-        r = run_start(stage, &spec, err);
-    return r < 0 ? r : 1;
+    return binds_any(stage->build, step) ? binds_start(stage, step, &spec, err) : run_with_key(stage, step, &spec, err);
 }

@@ -19,6 +19,7 @@ struct copying {
     const char *dest, *chown, *chmod;
     const struct build_stage *from; /* NULL: the context, or here-documents */
     const struct build_file *here;  /* one for each source; or NULL */
+    const char *above;              /* of a bind: struct copy_bind; else NULL */
 };
 
 static int expand_flag(struct build_stage *stage, const struct dockerfile_step *step, const char *name,
@@ -225,10 +226,12 @@ static void work(struct job *job)
 static int begin_key(struct build_stage *stage, const struct dockerfile_step *step, struct build_key **ret)
 {
     const struct copying *copying = stage->copying;
-    int r = key_begin(stage, step->op == DOCKERFILE_ADD ? "add" : "copy", ret);
+    int r = key_begin(stage, copying->above ? "bind" : step->op == DOCKERFILE_ADD ? "add" : "copy", ret);
 
     if (r < 0)
         return r;
+    if (copying->above)
+        key_text(*ret, "above", copying->above);
     key_text(*ret, "dest", copying->dest);
     key_text(*ret, "chown", copying->chown ? copying->chown : "");
     key_text(*ret, "chmod", copying->chmod ? copying->chmod : "");
@@ -260,6 +263,8 @@ static int start_copy(struct build_stage *stage, const char *blob, struct brig_e
         argv[n++] = "--chmod", argv[n++] = copying->chmod;
     if (stage->build->lock && !copying->from) /* files of a context have the time of their checkout */
         argv[n++] = "--mtime", argv[n++] = stage->build->lock->epoch;
+    if (copying->above)
+        argv[n++] = "--over";
     if (stage->steps[stage->at].op == DOCKERFILE_ADD)
         argv[n++] = "--archives";
     for (size_t i = 0; i < copying->excludes.n; i++)
@@ -320,17 +325,21 @@ static int start_here(struct build_stage *stage, struct brig_err *err)
     return 0;
 }
 
-/* The key is known. 0 if the step is done, 1 if it is under way. */
-static int with_key(struct build_stage *stage, struct brig_err *err)
+int copy_make(struct build_stage *stage, struct copying *copying, struct brig_err *err)
 {
     int r;
 
-    if (stage_cached(stage))
-        return 0;
+    stage->copying = copying;
     r = stage->copying->from   ? start_pack(stage, err)
         : stage->copying->here ? start_here(stage, err)
                                : start_copy(stage, stage->build->context->path, err);
     return r < 0 ? r : 1;
+}
+
+/* The key is known. 0 if the step is done, 1 if it is under way. */
+static int with_key(struct build_stage *stage, struct brig_err *err)
+{
+    return stage_cached(stage) ? 0 : copy_make(stage, stage->copying, err);
 }
 
 static void on_keyed(struct job *job)
@@ -347,7 +356,11 @@ static void on_keyed(struct job *job)
         return;
     }
     stage->keying = NULL;
-    stage_go_on(stage, keying->error < 0 || ended < 0 ? err_nomem(&err) : with_key(stage, &err), &err);
+    stage_go_on(stage,
+                keying->error < 0 || ended < 0 ? err_nomem(&err)
+                : stage->binding               ? binds_keyed(stage, &err)
+                                               : with_key(stage, &err),
+                &err);
 }
 
 void copy_forget(struct keying *keying)
@@ -371,21 +384,14 @@ static int key_of_context(struct build_stage *stage, struct build_key *key, stru
     return 1;
 }
 
-int copy_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
+/* 0 if the key of stage->copying is made, 1 if a thread makes it. */
+static int start_key(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
 {
-    struct build *build = stage->build;
-    struct copying *copying = arena_alloc(build->arena, sizeof *copying);
+    const struct copying *copying = stage->copying;
+    const bool of_context = !copying->from && !copying->here;
     struct build_key *key = NULL;
 
-    if (!copying)
-        return err_nomem(err);
-    *copying = (struct copying){.dest = NULL};
-    stage->copying = copying;
-    int r = read_step(stage, step, copying, err);
-    if (r < 0)
-        return r;
-    const bool of_context = !copying->from && !copying->here;
-    if (of_context && !build->context)
+    if (of_context && !stage->build->context)
         return step_refuse(err, step, "the build has no context to copy from");
     if (begin_key(stage, step, &key) < 0)
         return err_nomem(err);
@@ -393,5 +399,44 @@ int copy_step(struct build_stage *stage, const struct dockerfile_step *step, str
         return key_of_context(stage, key, err);
     for (size_t i = 0; copying->from && i < copying->from->n_layers; i++)
         key_text(key, "from", copying->from->layers[i].name);
-    return key_end(key, stage->key) < 0 ? err_nomem(err) : with_key(stage, err);
+    return key_end(key, stage->key) < 0 ? err_nomem(err) : 0;
+}
+
+int copy_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
+{
+    struct copying *copying = arena_alloc(stage->build->arena, sizeof *copying);
+
+    if (!copying)
+        return err_nomem(err);
+    *copying = (struct copying){.dest = NULL};
+    stage->copying = copying;
+    int r = read_step(stage, step, copying, err);
+    if (r == 0)
+        r = start_key(stage, step, err);
+    return r != 0 ? r : with_key(stage, err);
+}
+
+/* A source that is a path, not a pattern. */
+static const char *quote(struct build *build, const char *text)
+{
+    AUTO_BUF struct buf out = BUF_INIT(16384);
+
+    for (; *text; text++)
+        if ((strchr("*?[\\", *text) && buf_append_str(&out, "\\") < 0) || buf_append(&out, text, 1) < 0)
+            return NULL;
+    return build_copy(build, out.len > 0 ? out.data : "", out.len);
+}
+
+int copy_bind(struct build_stage *stage, const struct dockerfile_step *step, const struct copy_bind *bind,
+              struct copying **ret, struct brig_err *err)
+{
+    struct copying *copying = arena_alloc(stage->build->arena, sizeof *copying);
+    const char *source = quote(stage->build, bind->source);
+
+    if (!copying || !source)
+        return err_nomem(err);
+    *copying = (struct copying){.dest = bind->target, .from = bind->from, .above = bind->above};
+    stage->copying = *ret = copying;
+    int r = read_source(stage, step, source, copying, err);
+    return r < 0 ? r : start_key(stage, step, err);
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * build_mount.c: RUN --mount. A tmpfs is a tmpfs, and a cache an empty directory of the step's own (a cache may be
- * empty at any time). A secret is a file on a tmpfs at /run/secrets, or a variable of the command; its value is never
- * part of a key, a layer or a log.
+ * build_mount.c: RUN --mount. A tmpfs is a tmpfs, a bind is made by build_bind.c, and a cache an empty directory of the
+ * step's own (a cache may be empty at any time). A secret is a file on a tmpfs at /run/secrets, or a variable of the
+ * command; its value is never part of a key, a layer or a log.
  */
 #include <string.h>
 
 #include "base/parse.h"
 #include "build/build_priv.h"
+#include "host/limits.h"
 
 static bool key_is(const char *key, const char *words)
 {
@@ -30,7 +31,7 @@ static int read_octal(const char *text, uint32_t *ret)
 static int set(struct build *build, const struct dockerfile_step *step, const char *key, const char *value,
                struct build_mount *ret, struct brig_err *err)
 {
-    static const char *const kinds[MOUNT_KIND_MAX] = {"tmpfs", "cache", "secret"};
+    static const char *const kinds[MOUNT_KIND_MAX] = {"bind", "tmpfs", "cache", "secret"};
     const char *kept = build_keep(build, value);
     int r = 0;
 
@@ -41,16 +42,22 @@ static int set(struct build *build, const struct dockerfile_step *step, const ch
         while (i < MOUNT_KIND_MAX && !str_eq(value, kinds[i]))
             i++;
         if (i == MOUNT_KIND_MAX)
-            return step_refuse(err, step, "--mount=type=%.32s: expected tmpfs, cache or secret%s", value,
-                               str_eq(value, "bind") ? "; COPY the files instead" : "");
+            return step_refuse(err, step, "--mount=type=%.32s: expected bind, tmpfs, cache or secret", value);
         ret->kind = (enum mount_kind)i;
-        ret->typed = true;
     } else if (key_is(key, "target dst destination")) {
         ret->target = kept;
     } else if (key_is(key, "id")) {
         ret->id = kept;
     } else if (key_is(key, "env")) {
         ret->env = kept;
+    } else if (key_is(key, "source src")) {
+        ret->source = kept;
+    } else if (key_is(key, "from")) {
+        ret->from = kept;
+    } else if (key_is(key, "rw readwrite ro readonly")) {
+        if (value[0] && !str_eq(value, "true") && !str_eq(value, "false"))
+            return step_refuse(err, step, "--mount: %.32s=%.32s: expected true or false", key, value);
+        ret->writable = key_is(key, "rw readwrite") != str_eq(value, "false");
     } else if (key_is(key, "required")) {
         ret->required = !str_eq(value, "false");
     } else if (key_is(key, "size")) {
@@ -72,10 +79,13 @@ static int set(struct build *build, const struct dockerfile_step *step, const ch
 static int check(struct build *build, const struct dockerfile_step *step, struct build_mount *mount,
                  struct brig_err *err)
 {
+    struct brig_err why;
     char path[4096];
 
-    if (!mount->typed)
-        return step_refuse(err, step, "--mount: type=bind, the default, is not supported; COPY the files instead");
+    if (mount->kind != MOUNT_BIND && (mount->from || mount->source))
+        return step_refuse(err, step, "--mount: %s is for type=bind", mount->from ? "from" : "source");
+    if (mount->kind == MOUNT_BIND && mount->from && !mount->from[0])
+        return step_refuse(err, step, "--mount: from= must be a stage or an image");
     if (mount->kind == MOUNT_SECRET && !mount->id && mount->target)
         mount->id = strrchr(mount->target, '/') ? strrchr(mount->target, '/') + 1 : mount->target;
     if (mount->kind == MOUNT_SECRET && (!mount->id || !mount->id[0] || strchr(mount->id, '/')))
@@ -92,6 +102,13 @@ static int check(struct build *build, const struct dockerfile_step *step, struct
     if (!mount->target || mount->target[0] != '/' || path_clean_absolute("/", mount->target, path, sizeof path) < 0 ||
         str_eq(path, "/"))
         return step_refuse(err, step, "--mount: expected target=, an absolute path");
+    if (mount->kind == MOUNT_BIND &&
+        (path_is_in(path, "/proc") || path_is_in(path, "/sys") || path_is_in(path, "/dev") ||
+         path_is_in(path, "/run") || check_mount_target("target", path, &why) < 0))
+        return step_refuse(err, step,
+                           "--mount=type=bind: target %.64s: must not be in /proc, /sys, /dev, /run or "
+                           "/.brig, nor be /etc, /usr or /bin and its like",
+                           path);
     if (mount->kind == MOUNT_SECRET && (!str_starts(path, SECRETS_DIR "/") || strchr(path + sizeof SECRETS_DIR, '/')))
         return step_refuse(err, step, "--mount=type=secret: target must be a file in " SECRETS_DIR ", or use env=");
     mount->target = build_keep(build, path);
@@ -101,7 +118,7 @@ static int check(struct build *build, const struct dockerfile_step *step, struct
 int mount_read(struct build *build, const struct dockerfile_step *step, const char *text, struct build_mount *ret,
                struct brig_err *err)
 {
-    *ret = (struct build_mount){.mode = 0400};
+    *ret = (struct build_mount){.kind = MOUNT_BIND, .mode = 0400};
     while (*text) {
         size_t len = strcspn(text, ",");
         const char *equals = memchr(text, '=', len);

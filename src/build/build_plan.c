@@ -129,18 +129,33 @@ static int add_stage(struct build *build, const struct dockerfile_step *step, st
 
 /* ---- what can be checked before anything runs ---------------------------------------- */
 
-static int check_run(struct build *build, const struct dockerfile_step *step, struct brig_err *err)
+static int add_from(struct build_stage *stage, const struct dockerfile_step *step, const char *name, size_t mount,
+                    struct brig_err *err);
+
+static int check_mounts(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
+{
+    struct build_mount mount;
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < step->n_flags; i++) {
+        if (!str_eq(step->flags[i].name, "mount"))
+            continue;
+        r = mount_read(stage->build, step, step->flags[i].value ? step->flags[i].value : "", &mount, err);
+        if (r == 0 && mount.kind == MOUNT_BIND && !mount.from)
+            stage->binds_context = true;
+        if (r == 0 && mount.from)
+            r = add_from(stage, step, mount.from, i + 1, err);
+    }
+    return r;
+}
+
+static int check_run(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err)
 {
     const char *network = step_flag(step, "network");
+    int r = check_mounts(stage, step, err);
 
-    for (size_t i = 0; i < step->n_flags; i++) {
-        struct build_mount mount;
-        int r = str_eq(step->flags[i].name, "mount")
-                    ? mount_read(build, step, step->flags[i].value ? step->flags[i].value : "", &mount, err)
-                    : 0;
-        if (r < 0)
-            return r;
-    }
+    if (r < 0)
+        return r;
     if (!network || str_eq(network, "default") || str_eq(network, "none"))
         return 0;
     return str_eq(network, "host")
@@ -228,7 +243,7 @@ static int check_step(struct build_stage *stage, const struct dockerfile_step *s
     case DOCKERFILE_RUN:
         if (stage->kind == BASE_SCRATCH && step == stage->steps)
             return step_refuse(err, step, "FROM scratch has no program to run");
-        return check_run(stage->build, step, err);
+        return check_run(stage, step, err);
     case DOCKERFILE_COPY:
     case DOCKERFILE_ADD: return check_copy(stage, step, err);
     default: return 0;
@@ -253,13 +268,16 @@ static int check_steps(struct build *build, struct brig_err *err)
 
 bool plan_needs_context(const struct build *build)
 {
-    for (size_t i = 0; i < build->n_written; i++)
+    for (size_t i = 0; i < build->n_written; i++) {
+        if (build->stages[i].needed && build->stages[i].binds_context)
+            return true;
         for (size_t k = 0; build->stages[i].needed && k < build->stages[i].n_steps; k++) {
             const struct dockerfile_step *step = &build->stages[i].steps[k];
             if ((step->op == DOCKERFILE_COPY || step->op == DOCKERFILE_ADD) &&
                 plan_from(build, step, 0) == build->n_stages && step->n_here == 0)
                 return true;
         }
+    }
     return false;
 }
 

@@ -13,6 +13,7 @@
  *     build_key.c     the key of a step in the cache
  *     build_copy.c    COPY and ADD
  *     build_mount.c   RUN --mount
+ *     build_bind.c    RUN --mount=type=bind: what is bound, as a layer for this RUN alone
  *     build_files.c   small files of ours as a tar
  *     build_command.c RUN: what runs, and the key of it
  *     build_run.c     RUN: a sandbox, its output, and what it has changed
@@ -90,6 +91,7 @@ struct build_stage {
     size_t n_steps;
     const struct dockerfile_step *last; /* one more, after those that are written; or NULL */
     bool needed, based;                 /* based: its FROM is done */
+    bool binds_context;                 /* A RUN of it binds files of the context. */
     enum stage_state state;
 
     size_t at;     /* the step under way */
@@ -111,7 +113,9 @@ struct build_stage {
     struct build_sink *tool_sink;     /* where its output goes: one of the next two */
     struct build_sink *sink, *packed; /* the layer; what it copies of another stage */
     struct copying *copying;
-    struct keying *keying; /* a thread makes the key of its copy */
+    struct binding *binding; /* the binds of a RUN are made, and then it runs */
+    struct build_list bound; /* layers that only a RUN had, held until the build is over */
+    struct keying *keying;   /* a thread makes the key of its copy */
     struct layer_wait *wait;
     struct loop_timer on_turn; /* it goes on in the next turn of the loop */
 };
@@ -226,11 +230,11 @@ int build_plan(struct build *build, struct brig_err *err) MUST_CHECK;
 /* The stage that a step copies from. */
 struct plan_from {
     const struct dockerfile_step *step;
-    size_t mount; /* the number of a RUN's flag --mount; 0 for COPY */
+    size_t mount; /* the number of a RUN's flag, from 1; 0 for COPY */
     size_t stage;
 };
 size_t plan_from(const struct build *build, const struct dockerfile_step *step, size_t mount); /* or n_stages */
-/* Does a needed stage copy from the context? */
+/* Does a needed stage copy from the context, or bind it? */
 bool plan_needs_context(const struct build *build);
 
 /* ---- build_image.c ---------------------------------------- */
@@ -293,14 +297,15 @@ int files_end(struct buf *out) MUST_CHECK;                                /* not
 
 /* ---- build_run.c ---------------------------------------- */
 /* A RUN: stage_ran() follows, or build_fail(). */
-enum mount_kind { MOUNT_TMPFS, MOUNT_CACHE, MOUNT_SECRET, MOUNT_KIND_MAX };
+enum mount_kind { MOUNT_BIND, MOUNT_TMPFS, MOUNT_CACHE, MOUNT_SECRET, MOUNT_KIND_MAX };
 #define MOUNTS_MAX 16u
 #define SECRETS_DIR "/run/secrets"
 #define SCRIPT_DIR "/run/script"
 struct build_mount {
     enum mount_kind kind;
-    bool typed, has_target, required;
+    bool has_target, required, writable;
     const char *target, *id, *env; /* id and env: of a secret; or NULL */
+    const char *source, *from;     /* of a bind; or NULL: the root, the context */
     uint64_t size;
     uint32_t mode, uid, gid;
 };
@@ -319,7 +324,18 @@ int mounts_of(struct build_stage *stage, const struct dockerfile_step *step, str
 /* The secrets that are files, as a tar of SECRETS_DIR; nothing if there are none. */
 int mounts_secrets(const struct build *build, const struct run_spec *spec, struct buf *out) MUST_CHECK;
 int run_start(struct build_stage *stage, const struct run_spec *spec, struct brig_err *err) MUST_CHECK;
-void run_forget(struct build_run *run); /* It ends; nobody is called. */
+
+/* ---- build_bind.c ---------------------------------------- */
+/* Has the RUN binds? */
+bool binds_any(struct build *build, const struct dockerfile_step *step);
+/* A RUN with binds: their keys, its own, then their layers, then it. 0 if it is done, 1 if it is under way. */
+int binds_start(struct build_stage *stage, const struct dockerfile_step *step, const struct run_spec *spec,
+                struct brig_err *err) MUST_CHECK;
+int binds_keyed(struct build_stage *stage, struct brig_err *err) MUST_CHECK; /* A thread has made stage->key. */
+int binds_make(struct build_stage *stage, struct brig_err *err) MUST_CHECK;  /* The RUN is not in the cache. */
+int binds_made(struct build_stage *stage, struct brig_err *err) MUST_CHECK;  /* A layer is on top of the stage. */
+void binds_key(const struct build_stage *stage, struct build_key *key);      /* adds what is bound */
+void run_forget(struct build_run *run);                                      /* It ends; nobody is called. */
 void runs_free(struct builds *builds);
 
 /* ---- build_lock.c ---------------------------------------- */
@@ -355,13 +371,29 @@ void stage_start(struct build_stage *stage);
 /* build_copy.c: 0 if it is done, 1 if it is under way. */
 int copy_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err) MUST_CHECK;
 void copy_forget(struct keying *keying); /* Nobody waits for its key any more. */
+/* What a RUN binds: it stands over what the image has at its target. */
+struct copy_bind {
+    const char *source, *target, *above; /* above: the key of the bind before it, or "" */
+    const struct build_stage *from;      /* or NULL: the context */
+};
+/* Makes its key: 0 if stage->key is it, 1 if binds_keyed() follows. *ret is for copy_make(). */
+int copy_bind(struct build_stage *stage, const struct dockerfile_step *step, const struct copy_bind *bind,
+              struct copying **ret, struct brig_err *err) MUST_CHECK;
+int copy_make(struct build_stage *stage, struct copying *copying, struct brig_err *err) MUST_CHECK; /* its layer */
 /* What a step came to later, as copy_step() would return it. */
 void stage_go_on(struct build_stage *stage, int r, const struct brig_err *err);
 /* build_command.c: the same for RUN. */
 int run_step(struct build_stage *stage, const struct dockerfile_step *step, struct brig_err *err) MUST_CHECK;
+/* What it binds is known by its keys: it is in the cache, or binds_make() follows. */
+int run_with_key(struct build_stage *stage, const struct dockerfile_step *step, struct run_spec *spec,
+                 struct brig_err *err) MUST_CHECK;
+/* All that it needs is there. */
+int run_now(struct build_stage *stage, const struct dockerfile_step *step, struct run_spec *spec,
+            struct brig_err *err) MUST_CHECK;
 bool stage_is_blocked(const struct build_stage *stage); /* Does its step wait for another stage? */
 void stage_resume(struct build_stage *stage);
 bool stage_cached(struct build_stage *stage); /* Is it known what the step with stage->key gives? Then it is done. */
+bool stage_take(struct build_stage *stage);   /* The same for a part of a step: nobody is told. */
 /* brig-layer writes to *sink, with the layers of `view` at /layer. done follows, or the stage fails. */
 int stage_tool(struct build_stage *stage, const struct build_stage *view, const char *const *argv, const char *blob,
                struct build_sink **sink, void (*done)(struct build_stage *stage), struct brig_err *err) MUST_CHECK;

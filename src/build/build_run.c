@@ -37,6 +37,9 @@ struct build_run {
     bool starting, ending;
     bool writing; /* the last program */
     struct brig_bind binds[MOUNTS_MAX];
+    uint32_t binds_inside;
+    const char *left_out[MOUNTS_MAX]; /* where what is written is thrown away */
+    size_t n_left_out;
     struct brig_tmpfs tmpfs[MOUNTS_MAX + ARRAY_SIZE(unpacks)];
     size_t n_binds, n_tmpfs;
     char *targets[MOUNTS_MAX]; /* their paths: the sandbox may outlive the build */
@@ -267,9 +270,13 @@ static void on_started(void *ctx, struct process *process, const struct brig_err
 static int start(struct build_run *run, struct brig_err *err)
 {
     const struct build_lock *lock = run->stage->build->lock;
-    const char *const plain[] = {LAYER_RUN_PROGRAM, "diff", "/.brig/upper", NULL};
-    const char *const dated[] = {LAYER_RUN_PROGRAM, "diff", "--latest", lock ? lock->epoch : "", "/.brig/upper", NULL};
-    const char *const *diff = lock ? dated : plain;
+    const char *diff[2 * MOUNTS_MAX + 8] = {LAYER_RUN_PROGRAM, "diff"};
+    size_t n = 2;
+    if (lock)
+        diff[n++] = "--latest", diff[n++] = lock->epoch;
+    for (size_t i = 0; i < run->n_left_out; i++)
+        diff[n++] = "--exclude", diff[n++] = run->left_out[i];
+    diff[n] = "/.brig/upper";
     const uint64_t timeout = run->builds->o.config->templates_timeout;
     const struct process_spec spec = {.argv = run->writing ? diff : run->argv,
                                       .env = run->writing ? NULL : run->env,
@@ -392,6 +399,7 @@ static int create(struct build_run *run, const char *network, struct brig_err *e
     spec.n_below = run->stage->n_layers;
     spec.binds = run->binds;
     spec.n_binds = run->n_binds;
+    spec.binds_inside = run->binds_inside;
     size_tmpfs(run, spec.limits);
     spec.tmpfs = run->tmpfs;
     spec.n_tmpfs = run->n_tmpfs;
@@ -408,18 +416,37 @@ static const char **ended(const struct build_list *list)
     return items;
 }
 
-/* A cache is an overlay over an empty directory of ours: what is written there is gone with the sandbox. */
+/* What is bound is in layers already: it is made read-only, or what is written there is left out. */
+static void take_bind(struct build_run *run, const struct build_mount *mount, const char *target)
+{
+    if (mount->writable) {
+        run->left_out[run->n_left_out++] = target;
+        return;
+    }
+    run->binds_inside |= 1u << run->n_binds;
+    run->binds[run->n_binds++] = (struct brig_bind){.source = target, .target = target, .read_only = true};
+}
+
+/*
+ * A cache is an overlay over an empty directory of ours: what is written there is gone with the sandbox. Binds come
+ * first, since a cache may lie in one.
+ */
 static int take_mounts(struct build_run *run, const struct run_spec *spec, struct brig_err *err)
 {
     const char *empty = library_empty(run->builds->o.library);
     int r;
 
     for (size_t i = 0; i < spec->n_mounts; i++) {
-        const struct build_mount *mount = &spec->mounts[i];
-        char *target = mem_strdup(mount->target);
-        if (!target)
+        run->targets[i] = mem_strdup(spec->mounts[i].target);
+        if (!run->targets[i])
             return err_nomem(err);
-        run->targets[run->n_targets++] = target;
+        run->n_targets++;
+        if (spec->mounts[i].kind == MOUNT_BIND)
+            take_bind(run, &spec->mounts[i], run->targets[i]);
+    }
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        const struct build_mount *mount = &spec->mounts[i];
+        const char *target = run->targets[i];
         if (mount->kind == MOUNT_TMPFS)
             run->tmpfs[run->n_tmpfs++] = (struct brig_tmpfs){target, mount->size};
         else if (mount->kind == MOUNT_CACHE)

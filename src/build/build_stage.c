@@ -105,6 +105,12 @@ static void finish_step(struct build_stage *stage, const struct build_layer *lay
     sink_free(take_ptr(&stage->sink));
     sink_free(take_ptr(&stage->packed));
     remember(stage, layer);
+    if (stage->binding) {
+        struct brig_err err = {0};
+        if (binds_made(stage, &err) < 0)
+            stage_fail(stage, &err);
+        return;
+    }
     log_ended(stage, layer);
     if (stage->based)
         stage->at++;
@@ -170,13 +176,20 @@ void stage_layer(struct build_stage *stage)
     stage_fail(stage, &err);
 }
 
-bool stage_cached(struct build_stage *stage)
+bool stage_take(struct build_stage *stage)
 {
     struct build *build = stage->build;
     const struct build_step_info *info =
         build->no_cache ? NULL : build_steps_find(build->builds->o.steps, build->caller.org_id, stage->key);
 
-    if (!info || (info->layer[0] && hold(stage, info->layer, info->diff_id, info->bytes, NULL) < 0))
+    return info && (!info->layer[0] || hold(stage, info->layer, info->diff_id, info->bytes, NULL) == 0);
+}
+
+bool stage_cached(struct build_stage *stage)
+{
+    struct build *build = stage->build;
+
+    if (!stage_take(stage))
         return false;
     build->steps_cached++;
     build->builds->cached++;
@@ -500,5 +513,7 @@ void stage_release(struct build_stage *stage)
 
     for (size_t i = 0; i < stage->n_layers; i++)
         maker_release(library_maker(build->builds->o.library), build->caller.org_id, stage->layers[i].name);
-    stage->n_layers = 0;
+    for (size_t i = 0; i < stage->bound.n; i++)
+        maker_release(library_maker(build->builds->o.library), build->caller.org_id, stage->bound.items[i]);
+    stage->n_layers = stage->bound.n = 0;
 }

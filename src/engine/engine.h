@@ -92,6 +92,7 @@ struct spec_more {
         bool read_only;
     } * volumes;
     size_t n_volumes;
+    uint32_t binds_inside; /* One bit per bind: what the layers have at its target, read-only. */
 };
 /*
  * The same for a long-lived sandbox, which has no program. images: this host can have image stores. The spawner looks

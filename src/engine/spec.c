@@ -241,6 +241,7 @@ static int pack_sandbox(const struct brig_spec *spec, const struct spec_more *mo
         r = put(out, spec->tmpfs[i].path);
         msg->tmpfs_size[i] = spec->tmpfs[i].size;
     }
+    msg->binds_inside = more->binds_inside;
     msg->profile = spec->profile;
     msg->require = spec->require;
     msg->limits = spec->limits;

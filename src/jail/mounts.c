@@ -150,7 +150,8 @@ int enter_missing(struct enter *e, int other_root)
     int r = 0;
 
     for (unsigned i = 0; r == 0 && i < p->n_binds; i++)
-        r = make_missing(e, other_root, p->binds[i].target, p->binds[i].is_dir);
+        if (p->binds[i].mount_fd >= 0)
+            r = make_missing(e, other_root, p->binds[i].target, p->binds[i].is_dir);
     for (unsigned i = 0; r == 0 && i < p->n_tmpfs; i++)
         r = make_missing(e, other_root, p->tmpfs[i].path, true);
     for (unsigned i = 0; r == 0 && i < p->n_volumes; i++)
@@ -327,10 +328,25 @@ static int make_overlay(struct enter *e, unsigned i)
     return fd;
 }
 
+/* What the root itself has at a path can be written to no more. Its own links are followed inside it. */
+static int attach_read_only(struct enter *e, const char *path)
+{
+    AUTO_FD int at = SYS(sys_openat2(e->root_fd, path, O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS));
+    AUTO_FD int copy = at < 0 ? -1 : SYS(open_tree(at, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+
+    if (copy < 0 || mount_attributes(copy, RO_ATTR, false) < 0)
+        return -1;
+    return SYS(move_mount(copy, "", at, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
+}
+
 int enter_binds(struct enter *e)
 {
     for (unsigned i = 0; i < e->plan->n_binds; i++) {
         const struct plan_bind *bind = &e->plan->binds[i];
+        if (bind->mount_fd < 0) {
+            TRY(e, bind->target, attach_read_only(e, bind->target));
+            continue;
+        }
         uint64_t attr = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (bind->read_only ? MOUNT_ATTR_RDONLY : 0);
         AUTO_FD int overlay = bind->overlay ? make_overlay(e, i) : -1;
 

@@ -58,7 +58,8 @@
 enum store_kind { STORE_MEMORY, STORE_IMAGE };
 
 struct plan_bind {
-    int mount_fd;       /* A detached mount of the source, made in the host's mount namespace. */
+    /* A detached mount of the source, made in the host's mount namespace; -1: the root's own files at the target. */
+    int mount_fd;
     const char *target; /* absolute, inside */
     bool is_dir, read_only;
     bool overlay; /* It is the lower layer of an overlay whose upper lies in the store. */

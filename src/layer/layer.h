@@ -9,8 +9,10 @@
  *       compressed; with it they must agree. --one-id: owners are not set (there is only one id). --reserve: the file
  *       system of DIRECTORY is not filled (base/reserve.h).
  *   brig-layer diff [--latest SECONDS] UPPER
+ *   brig-layer diff [--latest SECONDS] [--exclude PATH]... UPPER
  *       writes the raw upper directory of an overlay as a layer: a tar with `.wh.` names. With --latest a member that
  *       is younger has this time instead, so that the same files give the same bytes whenever they were written.
+ *       --exclude: what lies at this path, as the root that it runs in has it, is left out with all below it.
  *   brig-layer pack [--only PATTERN]... TREE
  *       writes a plain tree as a tar. With --only: what COPY --from needs to find the sources PATTERN in the archive as
  *       in TREE: these with all below them, the directories above them, and the symbolic links on the way. A path
@@ -24,7 +26,7 @@
  *       extended attributes, "xattrs" (64 digits). With --hash an archive without members is one with no lines.
  *   brig-layer plain [--offset N] [--size N] [--max-bytes N] [--max-ratio N] [--format FORMAT] BLOB
  *       writes what BLOB unpacks to.
- *   brig-layer copy [--chown USER[:GROUP]] [--keep-owner] [--chmod MODE] [--exclude PATTERN]... [--archives]
+ *   brig-layer copy [--chown USER[:GROUP]] [--keep-owner] [--chmod MODE] [--exclude PATTERN]... [--archives] [--over]
  *                   [--max-files N] [--max-bytes N] [--max-ratio N] [--mtime SECONDS] BLOB VIEW DEST SRC...
  *       writes the layer that COPY of a Dockerfile makes. BLOB is a plain tar (a build's context, or what `pack --only`
  *       wrote of another stage), VIEW the merged view of the layers below, DEST an absolute path in it, with its `/` at
@@ -34,6 +36,7 @@
  *       the path below the source. --archives (ADD): a source that is a tar (plain, gzip, zstd, xz or bzip2) is
  *       unpacked into DEST instead, with its own owners unless --chown is given. A source without wildcards that is not
  *       there is refused, and so are patterns that all match nothing. With --mtime all that it writes has this time.
+ *       --over (a bind of RUN): DEST becomes the one source itself, and what VIEW has there is hidden.
  *   brig-layer mkdir [--chown USER[:GROUP]] [--mtime SECONDS] VIEW PATH
  *       writes the layer that WORKDIR makes: the directories of PATH that VIEW does not have. Without --mtime they have
  *       the present time.
@@ -81,7 +84,7 @@ struct layer_options {
     uint64_t max_bytes, max_files, max_ratio;
     const char *format;  /* or NULL */
     const char *diff_id; /* 64 hexadecimal digits, or NULL */
-    bool one_id, hash, keep_owner, archives, reserve;
+    bool one_id, hash, keep_owner, archives, reserve, over;
     const char *dest, *chown; /* chown: or NULL */
     int chmod;                /* or -1 */
     int64_t mtime, latest;    /* or -1 */

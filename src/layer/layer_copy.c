@@ -48,6 +48,10 @@ static int look(struct copy *copy, const char *path, enum view_kind *ret, struct
         *ret = own_has(&copy->own, slash, (size_t)len) ? VIEW_DIR : VIEW_OTHER;
         return 0;
     }
+    if (copy->options->over && str_starts(path, copy->dest.path) && path[copy->dest.len] == '/') {
+        *ret = VIEW_MISSING; /* it is hidden */
+        return 0;
+    }
     return view_look(copy->view.root, path, ret, err);
 }
 
@@ -332,6 +336,39 @@ static int copy_as(struct copy *copy, const struct chosen *chosen, struct select
     return r < 0 ? r : walk(copy, chosen->node, select, err);
 }
 
+static int put_opaque(struct copy *copy, struct brig_err *err)
+{
+    struct tar_member member = {.kind = TAR_FILE};
+    char path[TAR_NAME_MAX + 1];
+    int len = str_format(path, sizeof(path), "%s/.wh..wh..opq", copy->dest.path);
+
+    if (len < 0)
+        return layer_fail(err, copy->dest.path, -len, "its whiteout");
+    member.name = path;
+    member.name_len = (size_t)len;
+    return out_head(&copy->out, &member, NULL, err);
+}
+
+/* DEST is the source itself. What the image has there is hidden, so it matters only whether both are directories. */
+static int copy_over(struct copy *copy, const struct chosen *chosen, struct selection *select, struct brig_err *err)
+{
+    const struct blob_node *node = &copy->blob->nodes[copy->blob->nodes[chosen->node].target];
+    int r;
+
+    if (copy->dest.len == 0)
+        return layer_fail(err, copy->options->dest, 0, "nothing can be bound over the root");
+    if (copy->dest.kind != VIEW_MISSING && (copy->dest.kind == VIEW_DIR) != (node->kind == TAR_DIR))
+        return layer_fail(err, copy->options->dest, 0, "a directory is bound over a directory, a file over a file");
+    if (node->kind != TAR_DIR)
+        return copy_as(copy, chosen, select, err);
+    r = copy_make_directories(copy, copy->dest.path, err);
+    if (r == 0 && chosen->node > 0) /* the root of an archive says nothing of itself */
+        r = put_node(copy, chosen->node, copy->dest.path, copy->dest.len, select->number, err);
+    if (r == 0)
+        r = put_opaque(copy, err);
+    return r < 0 ? r : walk_children(copy, chosen->node, select, err);
+}
+
 /* One thing into DEST. */
 static int copy_chosen(struct copy *copy, uint32_t number, struct brig_err *err)
 {
@@ -343,6 +380,8 @@ static int copy_chosen(struct copy *copy, uint32_t number, struct brig_err *err)
 
     copy->mtime = node->mtime;
     set_path(copy, copy->dest.path, copy->dest.len);
+    if (copy->options->over)
+        return copy_over(copy, chosen, &select, err);
     if (copy->options->archives && node->kind == TAR_FILE) {
         bool is_archive = false;
         r = copy_archive(copy, node, &is_archive, err);

@@ -34,6 +34,8 @@ struct diff {
     bool whiteouts;
     bool whole;                  /* Everything in this directory is written; */
     struct layer_own only;       /* else only these paths, and all below those that are here with a slash behind. */
+    struct layer_own skip;       /* These are left out, */
+    bool skips;                  /* if there are any. */
     char path[TAR_NAME_MAX + 1]; /* The member's path. */
     size_t path_len;
     unsigned depth;
@@ -258,6 +260,8 @@ static int walk(struct diff *diff, int fd, struct brig_err *err);
 
 static bool is_wanted(const struct diff *diff)
 {
+    if (diff->skips && own_has(&diff->skip, diff->path, diff->path_len))
+        return false;
     return diff->whole || own_has(&diff->only, diff->path, diff->path_len);
 }
 
@@ -420,6 +424,23 @@ static int walk(struct diff *diff, int fd, struct brig_err *err)
     return r;
 }
 
+/* Paths of the root that this program sees: links of the image on the way are followed as a mount follows them. */
+static int read_excludes(struct diff *diff, const struct layer_options *options, struct brig_err *err)
+{
+    AUTO_FD int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const struct view view = {.root = root};
+    struct view_path place;
+    int r = root < 0 ? err_host(err, "/") : own_init(&diff->skip, err);
+
+    for (size_t i = 0; r == 0 && i < options->n_list; i++) {
+        r = view_resolve(&view, options->list[i], &place, err);
+        if (r == 0 && own_add(&diff->skip, place.path, place.len) < 0)
+            r = err_nomem(err);
+    }
+    diff->skips = true;
+    return r;
+}
+
 static int write_tree(const struct layer_options *options, bool whiteouts, struct brig_err *err)
 {
     struct diff *diff = mem_zalloc(sizeof(*diff));
@@ -429,12 +450,14 @@ static int write_tree(const struct layer_options *options, bool whiteouts, struc
         return err_nomem(err);
     diff->whiteouts = whiteouts;
     diff->out.dates = options;
-    diff->whole = options->n_list == 0;
+    diff->whole = whiteouts || options->n_list == 0;
     fd = open(options->blob, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         r = err_host(err, "%s", options->blob);
     else if (!diff->whole)
         r = only_init(&diff->only, fd, options, err);
+    else if (options->n_list > 0)
+        r = read_excludes(diff, options, err);
     if (r == 0)
         r = enter(diff, take_fd(&fd), err);
     if (r == 0)
@@ -444,6 +467,7 @@ static int write_tree(const struct layer_options *options, bool whiteouts, struc
         mem_free(diff->links[i].name);
     mem_free(diff->links);
     own_done(&diff->only);
+    own_done(&diff->skip);
     mem_free(diff);
     return r;
 }

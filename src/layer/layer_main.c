@@ -24,12 +24,13 @@ struct verb {
 static const struct verb verbs[] = {
     {"unpack", layer_unpack, 2,
      "--offset --size --max-bytes --max-files --max-ratio --diff-id --format --one-id --reserve "},
-    {"diff", layer_diff, 1, "--latest "},
+    {"diff", layer_diff, 1, "--latest --exclude "},
     {"pack", layer_pack, 1, "--only "},
     {"index", layer_index, 1, "--offset --size --max-files --hash "},
     {"plain", layer_plain, 1, "--offset --size --max-bytes --max-ratio --format "},
     {"copy", layer_copy, -4,
-     "--chown --keep-owner --chmod --exclude --archives --max-files --max-bytes --max-ratio --mtime "},
+     "--chown --keep-owner --chmod --exclude --archives --over --max-files --max-bytes --max-ratio "
+     "--mtime "},
     {"mkdir", layer_mkdir, 2, "--chown --mtime "},
     {"packages", layer_packages, 1, ""},
 };
@@ -43,6 +44,7 @@ static const struct {
     {"--hash", offsetof(struct layer_options, hash)},
     {"--keep-owner", offsetof(struct layer_options, keep_owner)},
     {"--archives", offsetof(struct layer_options, archives)},
+    {"--over", offsetof(struct layer_options, over)},
 };
 
 static bool takes(const struct verb *verb, const char *flag)

@@ -84,6 +84,7 @@ struct sbox_spec {
     char user[USER_TEXT_MAX]; /* Whose its programs are: "user" (default), "root" (root inside), another. */
     struct brig_bind *binds;
     size_t n_binds;
+    uint32_t binds_inside; /* As in struct provider_spec. No request can set it. */
     struct sbox_volume *volumes;
     size_t n_volumes;
     bool forkable; /* Its store is a disk that can be copied at once. */

@@ -402,6 +402,7 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
         .profile = spec->profile,
         .binds = spec->binds,
         .n_binds = spec->n_binds,
+        .binds_inside = spec->binds_inside,
         .zygote = spec->zygote,
     };
     AUTO_FD int trust = -1;

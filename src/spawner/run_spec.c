@@ -58,6 +58,7 @@ static int check_counts(const struct wire_run *msg, struct brig_err *err)
                 msg->n_layers <= LAYERS_MAX && msg->n_volumes <= WIRE_VOLUMES_MAX && msg->n_argv <= GUEST_STRINGS_MAX &&
                 msg->n_env <= GUEST_STRINGS_MAX && msg->profile < BRIG_PROFILE_MAX &&
                 (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1 && !(msg->binds_ro & msg->binds_overlay) &&
+                !(msg->binds_inside & ~msg->binds_ro) && !(msg->binds_inside && msg->n_layers == 0) &&
                 !((msg->flags & WIRE_RUN_ZYGOTE) && (msg->flags & BRIG_RUN_ROOT)) &&
                 !((msg->flags & WIRE_RUN_SUDO) && !(msg->flags & BRIG_RUN_ROOT));
 
@@ -87,6 +88,7 @@ static int place_strings(struct run_spec *spec, const struct wire_run *msg, stru
         spec->binds[i].target = spec->binds[i].source ? next_string(&c) : NULL;
         spec->binds[i].read_only = msg->binds_ro & (1u << i);
         spec->binds[i].overlay = msg->binds_overlay & (1u << i);
+        spec->binds[i].inside = msg->binds_inside & (1u << i);
         good = spec->binds[i].target != NULL;
     }
     for (unsigned i = 0; good && i < spec->n_tmpfs; i++) {
@@ -246,8 +248,8 @@ int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const
                          struct brig_err *err)
 {
     for (unsigned i = 0; i < spec->n_binds; i++) {
-        spec->binds[i].below = roots_find(binds, spec->binds[i].source);
-        if (!spec->binds[i].below)
+        spec->binds[i].below = spec->binds[i].inside ? NULL : roots_find(binds, spec->binds[i].source);
+        if (!spec->binds[i].below && !spec->binds[i].inside)
             return err_set(err, BRIG_E_REFUSED, 0,
                            "bind source %s: not in a directory that this service may share (BRIG_BIND_ROOTS)",
                            spec->binds[i].source);

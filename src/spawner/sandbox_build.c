@@ -123,6 +123,11 @@ static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct b
 
     for (unsigned i = 0; run && i < run->n_binds; i++) {
         struct bind_source source;
+        if (run->binds[i].inside) {
+            b->binds[i] = (struct plan_bind){.mount_fd = -1, .target = run->binds[i].target, .read_only = true};
+            b->plan.n_binds = i + 1;
+            continue;
+        }
         int r = helper_clone_source(host, run->binds[i].source, run->binds[i].below, &source, err);
         if (r < 0)
             return r;

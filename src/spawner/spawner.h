@@ -58,7 +58,7 @@ struct run_spec {
     unsigned n_binds, n_tmpfs;
     struct {
         const char *source, *target, *below;
-        bool read_only, overlay;
+        bool read_only, overlay, inside;
     } binds[WIRE_BINDS_MAX];
     struct plan_tmpfs tmpfs[WIRE_TMPFS_MAX];
     uint32_t n_argv, n_env;

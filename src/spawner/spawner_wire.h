@@ -133,7 +133,7 @@ struct wire_run {
     uint32_t n_layers;      /* At most LAYERS_MAX; not with a rootfs. */
     uint32_t n_volumes;     /* At most WIRE_VOLUMES_MAX. */
     uint32_t volumes_ro;    /* One bit per volume. */
-    uint32_t unused;
+    uint32_t binds_inside;  /* One bit per bind, all of them in binds_ro: what layers have at its target, read-only. */
 };
 
 struct wire_gate {

@@ -6,6 +6,7 @@ import subprocess
 import unittest
 
 from buildkit import BuildTest
+from imagekit import entry, tar
 
 SECRET = "s3cret-value-of-the-test"
 
@@ -19,6 +20,56 @@ class Mounts(BuildTest):
         self.assertEqual(self.output(log), "x\ny\n")
         self.assertEqual(made["layers"][-1]["bytes"], 2)
         self.assertEqual(self.sh("built", "cat /z; ls -d /scratch /cache 2>/dev/null"), "z\n")
+
+    def test_a_bind_shows_files_and_leaves_none(self):
+        """Of the context, a stage and an image; read-only, with owners and modes; nothing of it is in the layer."""
+        self.base()
+        text = ("FROM base AS one\nCOPY --chown=7:8 --chmod=600 <<file /made/file\n1\nfile\n"
+                "RUN mkdir /made/sub && ln -s file /made/link\n"
+                "FROM base\nRUN mkdir /opt && echo before > /opt/before\n"
+                "RUN --mount=target=/ctx --mount=type=bind,from=one,source=/made,target=/opt"
+                " --mount=type=bind,from=base,source=etc/passwd,target=/new/passwd,ro"
+                " cat /ctx/a /ctx/dir/b /opt/link; stat -c '%a %u %g' /opt/file; ls /opt; cat /new/passwd;"
+                " echo x > /ctx/new; echo x > /opt/file; echo x > /new/passwd; echo out > /out\n")
+        context = tar(entry("a", b"A\n"), entry("dir"), entry("dir/b", b"B\n"))
+        made, log = self.built(text, context=context)
+        output = self.output(log)
+        for line in ("A\nB\n1\n", "600 7 8\n", "file\nlink\nsub\n", "root:x:0:0:"):
+            self.assertIn(line, output)
+        self.assertEqual(output.count("Read-only file system"), 3, output)
+        self.assertEqual(made["layers"][-1]["bytes"], 4)
+        self.assertEqual(self.sh("built", "cat /out /opt/before; ls -d /ctx /opt/file"),
+                         "out\nbefore\nls: cannot access '/ctx': No such file or directory\n"
+                         "ls: cannot access '/opt/file': No such file or directory\n")
+
+    def test_what_is_written_to_a_bind_is_thrown_away(self):
+        self.base()
+        text = ("FROM base\nRUN mkdir /deep && ln -s deep /link\n"
+                "RUN --mount=target=/src,rw --mount=target=/link/in,source=dir,readwrite=true"
+                " --mount=type=cache,target=/src/cache"
+                " echo changed > /src/a && echo new > /src/new && mkdir /src/more && echo z > /link/in/z"
+                " && cat /src/a /src/new /link/in/b && echo kept > /src/cache/k && ls /src/cache && echo out > /out\n"
+                "RUN --mount=target=/src,rw cat /src/a; ls /src\n")
+        made, log = self.built(text, context=tar(entry("a", b"A\n"), entry("dir"), entry("dir/b", b"B\n")))
+        self.assertEqual(self.output(log), "changed\nnew\nB\nk\nA\na\ndir\n")
+        self.assertEqual(self.sh("built", "cat /out; ls /deep; ls -d /src"),
+                         "out\nls: cannot access '/src': No such file or directory\n")
+        self.assertEqual(len(made["layers"]), 4)  # the last RUN wrote nothing that stays
+
+    def test_the_content_of_a_bind_is_in_the_key(self):
+        self.base()
+        text = ("FROM base AS one\nARG V=1\nRUN echo $V > /v\nFROM base\n"
+                "RUN --mount=target=/src,source=dir --mount=from=one,source=/v,target=/v cat /src/b /v\n")
+
+        def build(content, other=b"x", **more):
+            context = tar(entry("dir"), entry("dir/b", content), entry("other", other))
+            log = self.built(text, context=context, **more)[1]
+            return self.output(log), "RUN --mount" in "".join(self.cached(log))
+        self.assertEqual(build(b"1\n"), ("1\n1\n", False))
+        self.assertEqual(build(b"1\n"), ("", True))
+        self.assertEqual(build(b"1\n", b"another file"), ("", True))
+        self.assertEqual(build(b"2\n"), ("2\n1\n", False))
+        self.assertEqual(build(b"2\n", build_args={"V": "3"}), ("3\n2\n3\n"[2:], False))
 
     def test_a_tmpfs_is_full_before_memory_is(self):
         self.base()
@@ -49,15 +100,27 @@ class Mounts(BuildTest):
 
     def test_refusals(self):
         self.base()
-        for flag, message in (("type=bind,target=/x", "--mount=type=bind: expected tmpfs, cache or secret; COPY"),
-                              ("target=/x", "--mount: type=bind, the default, is not supported"),
-                              ("type=ssh", "--mount=type=ssh: expected tmpfs, cache or secret"),
+        for flag, message in (("type=ssh", "--mount=type=ssh: expected bind, tmpfs, cache or secret"),
+                              ("type=bind,target=/", "--mount: expected target=, an absolute path"),
+                              ("type=bind,target=rel", "--mount: expected target=, an absolute path"),
+                              ("target=/etc", "--mount=type=bind: target /etc: must not be in /proc"),
+                              ("target=/run/secrets", "--mount=type=bind: target /run/secrets: must not be in"),
+                              ("target=/x,rw=perhaps", "--mount: rw=perhaps: expected true or false"),
+                              ("target=/x,from=", "--mount: from= must be a stage or an image"),
+                              ("target=/x,from=3", "--from=3: there is no such stage before this one"),
+                              ("target=/x,from=scratch", "--from=scratch: it has no layers to copy from"),
+                              ("target=/x", "the build has no context to copy from"),
+                              ("target=/x,from=base,source=/gone", "gone"),
+                              ("target=/x,from=base,source=/b*", "b*: there is no such file"),
+                              ("target=/x/y,from=base,source=/etc/passwd --mount=target=/x/y/z,from=base", "/x/y"),
+                              ("target=/tmp,from=base,source=/etc/passwd", "a directory is bound over a directory"),
                               ("type=tmpfs", "--mount: expected target=, an absolute path"),
                               ("type=tmpfs,target=/", "--mount: expected target=, an absolute path"),
                               ("type=secret", "--mount=type=secret: expected an id"),
                               ("type=secret,id=x,target=/root/x", "target must be a file in /run/secrets"),
                               ("type=tmpfs,target=/x,size=many", "--mount: size=many: not such a value"),
-                              ("type=cache,target=/x,from=base", "--mount: from is not supported")):
+                              ("type=cache,target=/x,from=base", "--mount: from is for type=bind"),
+                              ("type=tmpfs,target=/x,source=/a", "--mount: source is for type=bind")):
             with self.subTest(flag=flag):
                 self.refused_build(f"FROM base\nRUN --mount={flag} true\n", message)
 

@@ -111,6 +111,7 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
                                    .disk = spec->disk,
                                    .disk_from = spec->disk_from,
                                    .volumes = volumes,
+                                   .binds_inside = spec->binds_inside,
                                    .n_volumes = spec->n_volumes};
     struct stat st;
     int fds[LOCAL_FDS] = {-1, -1};
