@@ -69,8 +69,7 @@ struct provider_spec {
     enum brig_profile profile;
     const struct brig_bind *binds;
     size_t n_binds;
-    uint32_t binds_inside; /* One bit per bind, read-only: the files that `layers` have at its target, not the source.
-                            */
+    uint32_t binds_inside; /* A bit for each bind that is not its source, but the files of `layers` at its target. */
     /*
      * A key (spawner/zygote.h): the box comes up with process 1 in it, a Python that waits for its request on
      * descriptor 3. NULL for an empty box.

@@ -38,7 +38,7 @@ class Lock(BuildTest):
     def test_the_same_layers(self):
         self.base()
         text = ("FROM base AS one\nRUN echo 1 > /one; ln -s one /two; mkdir /dir\nFROM one\nWORKDIR /made/here\n"
-                "COPY a /copied/\nCOPY --from=one /one /from/\nRUN date +%N > /dev/null; echo $SOURCE_DATE_EPOCH > /e\n")
+                "COPY a /copied/\nCOPY --from=one /one /from/\nRUN date +%N > /dev/null; echo $SOURCE_DATE_EPOCH >/e\n")
         first, lock = self.locked(text, context=aged("a", 1000000000))
         doc = json.loads(lock)
         self.assertEqual((doc["format"], doc["packages"], doc["bases"][0]["from"]), (1, [], "base"))
@@ -99,7 +99,8 @@ class Lock(BuildTest):
                            ({"V": "2", "MORE": TZDATA}, "package dash 1 -> 2, and 1 more")):
             self.refused_build(STATUS, f"the build differs from its lock: {text}", lock=lock, build_args=args)
         self.refused_build("FROM base\n", "package dash 1 is missing", lock=lock)
-        self.refused_build(STATUS, "/var/lib/dpkg/status: line 3: Version: must have 1 to 127 letters, digits or .+-~:_", build_args={"V": '1"'}, update_lock=True)
+        self.refused_build(STATUS, "dpkg/status: line 3: Version: must have 1 to 127 letters, digits or .+-~:_",
+                           build_args={"V": '1"'}, update_lock=True)
 
     def test_what_dpkg_says_of_the_files(self):
         """A package of the same version with other files is named with both hashes."""
@@ -130,7 +131,8 @@ class Lock(BuildTest):
         self.assertIn("lock: ", self.begin("FROM base\n", lock="{").json["error"]["message"])
         both = self.begin("FROM base\n", lock=lock, update_lock=True)
         self.assertEqual(both.status, 400, both)
-        self.refused_build("FROM base\n", "the lock is for linux/none", lock=json.dumps({**good, "platform": "linux/none"}))
+        other = json.dumps({**good, "platform": "linux/none"})
+        self.refused_build("FROM base\n", "the lock is for linux/none", lock=other)
         build, _ = self.run_build("FROM base\n", "plain")
         self.assertEqual(self.d.ask("GET", f"/v1/templates/builds/{build['id']}/lock").status, 404)
 
