@@ -68,6 +68,7 @@ struct build_want {
     const struct json_value *args, *labels, *secrets;
     const struct json_value *limits; /* The sandboxes of RUN have these, as in a create; or NULL. */
     bool no_context;                 /* it begins at once, with an empty one */
+    bool no_dockerignore;            /* the context is without what its .dockerignore leaves out already */
     bool no_cache;                   /* no step is taken from the cache */
     const char *lock;                /* the text of a lock: the build must give what it says; or NULL */
     size_t lock_len;

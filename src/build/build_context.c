@@ -171,7 +171,8 @@ static void on_line(void *ctx, const char *line, size_t len)
                                           .size = number(root, "size"),
                                           .is_file = str_eq(json_get_text(root, "type", ""), "file"),
                                           .is_symlink = str_eq(json_get_text(root, "type", ""), "symlink"),
-                                          .is_hardlink = str_eq(json_get_text(root, "type", ""), "hardlink")};
+                                          .is_hardlink = str_eq(json_get_text(root, "type", ""), "hardlink"),
+                                          .ignored = json_get_bool(root, "ignored")};
         r = member->name && member->mark ? 0 : -ENOMEM;
         build->n_members += r == 0;
     }
@@ -206,7 +207,11 @@ static void on_listed(void *ctx, const struct layer_run_result *result)
 static int context_list(struct build *build, struct brig_err *err)
 {
     const struct builds_options *o = &build->builds->o;
-    static const char *const argv[] = {"index", "--hash", "/blob", NULL};
+    const char *argv[8] = {"index", "--hash"};
+    size_t n = 2;
+    for (size_t i = 0; i < build->ignores.n; i++)
+        argv[n++] = "--ignore", argv[n++] = build->ignores.items[i];
+    argv[n] = "/blob";
     const struct layer_run_spec spec = {.org = build->caller.org_id,
                                         .argv = argv,
                                         .blob = build->context->path,

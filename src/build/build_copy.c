@@ -206,7 +206,7 @@ static int key_members(struct keying *keying)
     for (size_t i = 0; i < build->n_members && !all && !keying->stop; i++)
         all = leads_elsewhere(copying, &build->members[i]);
     for (size_t i = 0; i < build->n_members && !keying->stop; i++)
-        if (all || counts(copying, &build->members[i]))
+        if (all || (!build->members[i].ignored && counts(copying, &build->members[i])))
             found[n++] = &build->members[i];
     qsort(found, n, sizeof *found, by_name);
     for (size_t i = 0; i < n && !keying->stop; i++) {
@@ -252,7 +252,7 @@ static int start_copy(struct build_stage *stage, const char *blob, struct brig_e
 
     if (!argv)
         return err_nomem(err);
-    if (2 * copying->excludes.n + copying->sources.n + 16 > WORDS_MAX)
+    if (2 * copying->excludes.n + copying->sources.n + 24 > WORDS_MAX)
         return err_usage(err, "too many sources");
     argv[n++] = "copy";
     if (copying->chown)
@@ -269,6 +269,8 @@ static int start_copy(struct build_stage *stage, const char *blob, struct brig_e
         argv[n++] = "--archives";
     for (size_t i = 0; i < copying->excludes.n; i++)
         argv[n++] = "--exclude", argv[n++] = copying->excludes.items[i];
+    for (size_t i = 0; !copying->from && !copying->here && i < stage->build->ignores.n; i++)
+        argv[n++] = "--ignore", argv[n++] = stage->build->ignores.items[i];
     argv[n++] = "/blob";
     argv[n++] = "/layer";
     argv[n++] = copying->dest;

@@ -156,6 +156,7 @@ struct build {
 
     /* the context */
     struct work_file *context;
+    struct build_list ignores; /* names of files with patterns: the first that is there counts */
     struct spool *spool;
     uint64_t received;
     void (*ready)(void *ctx);
@@ -416,6 +417,7 @@ struct context_member {
     const char *mark; /* what a copy of it depends on: its kind, mode, attributes, content or target */
     uint64_t offset, size;
     bool is_file, is_symlink, is_hardlink;
+    bool ignored; /* .dockerignore leaves it out: no copy has it; a Dockerfile is read all the same */
 };
 /* Reads a file of it. BRIG_E_NOT_FOUND, BRIG_E_TOO_LARGE. */
 int context_read(const struct build *build, const char *name, size_t max, struct buf *out,

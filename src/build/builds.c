@@ -162,6 +162,7 @@ static void shrink(struct build *build)
     build->target = build->target ? target : NULL;
     build->err_output = build->err_output ? output : NULL;
     build->path = build->network = build->text = NULL;
+    build->ignores = (struct build_list){.items = NULL};
     build->settings = NULL;
     build->lock = NULL;
     build->args = build->label_keys = build->label_values = build->args_used = build->globals =
@@ -304,6 +305,18 @@ static int copy_text(struct build *build, const char *text, const char **ret, st
     return *ret ? 0 : err_nomem(err);
 }
 
+/* FILE.dockerignore beside a Dockerfile FILE takes the place of .dockerignore. */
+static int take_ignores(struct build *build, struct brig_err *err)
+{
+    static const char ignore[] = ".dockerignore";
+    char own[4096];
+    const char *kept = str_format(own, sizeof own, "%s%s", build->path, ignore) < 0 ? ignore : build_keep(build, own);
+
+    if (!kept || list_add(build, &build->ignores, kept) < 0 || list_add(build, &build->ignores, ignore) < 0)
+        return err_nomem(err);
+    return 0;
+}
+
 static int take_want(struct build *build, const struct build_want *want, struct brig_err *err)
 {
     char name[TEMPLATE_NAME_MAX];
@@ -313,6 +326,8 @@ static int take_want(struct build *build, const struct build_want *want, struct 
         r = copy_text(build, name, &build->name, err);
     if (r == 0)
         r = copy_text(build, want->path ? want->path : "Dockerfile", &build->path, err);
+    if (r == 0 && !want->no_dockerignore)
+        r = take_ignores(build, err);
     if (r == 0)
         r = copy_text(build, want->target, &build->target, err);
     if (r == 0)

@@ -17,25 +17,27 @@
  *       writes a plain tree as a tar. With --only: what COPY --from needs to find the sources PATTERN in the archive as
  *       in TREE: these with all below them, the directories above them, and the symbolic links on the way. A path
  *       without wildcards that is not there is refused; a pattern may match nothing.
- *   brig-layer index [--offset N] [--size N] [--max-files N] [--hash] BLOB
+ *   brig-layer index [--offset N] [--size N] [--max-files N] [--hash] [--ignore NAME]... BLOB
  *       lists the members of a plain tar, one JSON object per line:
  *       {"name":"manifest.json","type":"file","offset":N,"size":N} and for links "link". `offset` is where the content
  *       begins, counted from the beginning of BLOB, as unpack takes it. A compressed archive is refused: make it plain
  *       first. --hash reads the contents too; each line then also has "mode", "uid", "gid", "mtime" (seconds), for
  *       files "sha256" (64 digits: of the content, and for one with holes of their map and the data) and, if there are
  *       extended attributes, "xattrs" (64 digits). With --hash an archive without members is one with no lines.
+ *       --ignore: the first of these files that BLOB has is a .dockerignore; what it leaves out has "ignored":true.
  *   brig-layer plain [--offset N] [--size N] [--max-bytes N] [--max-ratio N] [--format FORMAT] BLOB
  *       writes what BLOB unpacks to.
  *   brig-layer copy [--chown USER[:GROUP]] [--keep-owner] [--chmod MODE] [--exclude PATTERN]... [--archives] [--over]
- *                   [--max-files N] [--max-bytes N] [--max-ratio N] [--mtime SECONDS] BLOB VIEW DEST SRC...
- *       writes the layer that COPY of a Dockerfile makes. BLOB is a plain tar (a build's context, or what `pack --only`
- *       wrote of another stage), VIEW the merged view of the layers below, DEST an absolute path in it, with its `/` at
- *       the end if it is written with one. Files belong to 0:0, with --keep-owner (for sources in a stage or image: as
+ *                   [--max-files N] [--max-bytes N] [--max-ratio N] [--mtime SECONDS] [--ignore NAME]... BLOB VIEW DEST
+ * SRC... writes the layer that COPY of a Dockerfile makes. BLOB is a plain tar (a build's context, or what `pack
+ * --only` wrote of another stage), VIEW the merged view of the layers below, DEST an absolute path in it, with its `/`
+ * at the end if it is written with one. Files belong to 0:0, with --keep-owner (for sources in a stage or image: as
  *       BuildKit) to whom they belong in BLOB, with --chown to USER, whose name is looked up in VIEW. Directories that
  *       are made for DEST are 0755 and belong to 0:0 or USER. --chmod: octal. A pattern of --exclude is compared with
  *       the path below the source. --archives (ADD): a source that is a tar (plain, gzip, zstd, xz or bzip2) is
  *       unpacked into DEST instead, with its own owners unless --chown is given. A source without wildcards that is not
  *       there is refused, and so are patterns that all match nothing. With --mtime all that it writes has this time.
+ *       --ignore: as index has it; what is left out is not there.
  *       --over (a bind of RUN): DEST becomes the one source itself, and what VIEW has there is hidden.
  *   brig-layer mkdir [--chown USER[:GROUP]] [--mtime SECONDS] VIEW PATH
  *       writes the layer that WORKDIR makes: the directories of PATH that VIEW does not have. Without --mtime they have
@@ -76,6 +78,7 @@
 #define LAYER_RATIO_FREE (UINT64_C(256) << 20) /* which counts from this many bytes on: a file of zeroes is honest */
 #define LAYER_DEPTH_MAX 256u                   /* directories above a member */
 #define LAYER_NAME_MAX 255u                    /* the bytes of one name, as every file system has it */
+#define LAYER_IGNORES 2u                       /* how often --ignore may be given */
 #define LAYER_ID_MAX 65535u                    /* a sandbox has these ids */
 
 struct layer_options {
@@ -88,7 +91,9 @@ struct layer_options {
     const char *dest, *chown; /* chown: or NULL */
     int chmod;                /* or -1 */
     int64_t mtime, latest;    /* or -1 */
-    const char **list;        /* --exclude, --only */
+    const char *ignore[LAYER_IGNORES];
+    size_t n_ignore;
+    const char **list; /* --exclude, --only */
     size_t n_list, n_sources;
     const char *const *sources;
 };
@@ -255,6 +260,13 @@ int blob_find(struct layer_blob *blob, const char *path, uint32_t *ret, bool *re
 int blob_path(const struct layer_blob *blob, uint32_t node, char out[TAR_NAME_MAX + 1]) MUST_CHECK;
 /* Reads attributes and holes of a member into blob->extra; blob->parser.member.sparse says whether it has holes. */
 int blob_extra(struct layer_blob *blob, uint32_t node, struct brig_err *err) MUST_CHECK;
+
+/* ---- layer_ignore.c: .dockerignore of a context -------------------------------------------------------------- */
+
+struct dockerignore;
+/* The patterns of the first file of options->ignore that the archive has; *ret stays as it is if it has none. */
+int ignore_read(struct layer_blob *blob, struct dockerignore **ret, struct brig_err *err) MUST_CHECK;
+int ignore_of(const struct layer_options *options, struct dockerignore **ret, struct brig_err *err) MUST_CHECK;
 
 /* ---- layer_own.c: which paths this layer has made, and the times of its directories ----------------------- */
 

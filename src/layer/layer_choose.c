@@ -10,6 +10,14 @@
 #include "codec/dockerfile/path_match.h"
 #include "layer/layer_copy_priv.h"
 
+/* What .dockerignore leaves out is not there, unless something below it is. */
+static bool is_gone(const struct copy *copy, uint32_t node)
+{
+    const enum tar_kind kind = copy->blob->nodes[copy->blob->nodes[node].target].kind;
+
+    return copy_ignores(copy, node, kind == TAR_DIR);
+}
+
 static int choose(struct copy *copy, uint32_t node, uint32_t name, uint32_t source, struct brig_err *err)
 {
     if (copy->n == copy->cap) {
@@ -39,7 +47,7 @@ static int choose_match(struct copy *copy, uint32_t index, uint32_t source, stru
         if (r == 0 && !found)
             return layer_fail(err, path, 0, "the link leads nowhere");
     }
-    return r < 0 ? r : choose(copy, node, index, source, err);
+    return r < 0 || is_gone(copy, node) || is_gone(copy, index) ? r : choose(copy, node, index, source, err);
 }
 
 /* Everything below a directory whose path from there matches; what is in a directory that matches is not looked at. */
@@ -80,6 +88,8 @@ int copy_choose(struct copy *copy, uint32_t number, struct brig_err *err)
         return found ? match_below(copy, node, pattern, path, 0, number, err) : 0;
     if (!found)
         return layer_fail(err, source, 0, "there is no such file");
+    if (is_gone(copy, node))
+        return layer_fail(err, source, 0, "there is no such file: the context's .dockerignore leaves it out");
     /* The name that it has in a directory is the one that was written, not that of what a link leads to. */
     const char *slash = strrchr(fixed, '/');
     if (*fixed) {

@@ -67,6 +67,15 @@ int copy_check_name(const char *path, struct brig_err *err)
     return 0;
 }
 
+bool copy_ignores(const struct copy *copy, uint32_t node, bool whole)
+{
+    char path[TAR_NAME_MAX + 1];
+
+    if (!copy->ignore || blob_path(copy->blob, node, path) <= 0)
+        return false;
+    return whole ? dockerignore_prunes(copy->ignore, path) : dockerignore_matches(copy->ignore, path);
+}
+
 /* Writes the directories of a path that are missing. */
 int copy_make_directories(struct copy *copy, const char *path, struct brig_err *err)
 {
@@ -275,7 +284,7 @@ static int walk(struct copy *copy, uint32_t index, struct selection *select, str
 {
     enum tar_kind kind = copy->blob->nodes[copy->blob->nodes[index].target].kind;
     const char *rel = copy->path + copy->rel + (copy->rel > 0);
-    bool taken = !dockerignore_matches(select->exclude, rel);
+    bool taken = !dockerignore_matches(select->exclude, rel) && !copy_ignores(copy, index, false);
     int r;
 
     if (!taken && (kind != TAR_DIR || dockerignore_prunes(select->exclude, rel)))
@@ -486,6 +495,7 @@ static void close_copy(struct copy *copy)
         return;
     blob_close(copy->blob);
     dockerignore_free(copy->exclude);
+    dockerignore_free(copy->ignore);
     own_done(&copy->own);
     buf_done(&copy->paths);
     base_close_fd(&copy->view.root);
@@ -504,6 +514,8 @@ int layer_copy(const struct layer_options *options, struct brig_err *err)
         r = read_exclude(copy, err);
     if (r == 0)
         r = blob_open(options, &copy->blob, err);
+    if (r == 0)
+        r = ignore_read(copy->blob, &copy->ignore, err);
     if (r == 0) {
         copy->first = mem_zalloc(copy->blob->n * sizeof(*copy->first));
         copy->first_path = mem_zalloc(copy->blob->n * sizeof(*copy->first_path));

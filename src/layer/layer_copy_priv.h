@@ -16,7 +16,7 @@ struct copy {
     const struct layer_options *options;
     struct view view;
     struct layer_blob *blob; /* NULL for mkdir */
-    struct dockerignore *exclude;
+    struct dockerignore *exclude, *ignore;
     struct view_path dest;
     bool to_directory; /* DEST ends with a slash */
     bool has_owner;
@@ -47,6 +47,9 @@ int copy_mark(struct copy *copy, const char *path, bool is_dir, struct brig_err 
 int copy_check_name(const char *path, struct brig_err *err) MUST_CHECK;
 /* Writes the directories of a path that are missing. */
 int copy_make_directories(struct copy *copy, const char *path, struct brig_err *err) MUST_CHECK;
+
+/* Does .dockerignore leave this node of the archive out? whole: with all below it. */
+bool copy_ignores(const struct copy *copy, uint32_t node, bool whole);
 
 /* ---- layer_archive.c ---- */
 /* If the file is an archive, what is in it becomes a part of the layer, below DEST; else *ret_is is false. */

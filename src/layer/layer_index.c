@@ -16,7 +16,9 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "base/str.h"
+#include "codec/dockerfile/dockerignore.h"
 #include "codec/json/json.h"
 #include "layer/layer.h"
 
@@ -30,6 +32,7 @@ struct index {
     uint64_t members;
     uint64_t content; /* where the content of the member begins that is hashed */
     SHA256_CTX hash;
+    struct dockerignore *ignore; /* or NULL */
     struct buf out;
     struct tar_parser parser;
     struct tar_extra extra;
@@ -70,6 +73,13 @@ static void put_meta(struct index *index, struct json *json)
     put_hash(json, "xattrs", &hash);
 }
 
+static bool is_ignored(const struct index *index, const char *name)
+{
+    char path[TAR_NAME_MAX + 1];
+
+    return path_clean(name, path, sizeof(path)) > 0 && dockerignore_matches(index->ignore, path);
+}
+
 static int list_member(struct index *index, uint64_t content, struct brig_err *err)
 {
     static const char *const kinds[TAR_KIND_MAX] = {"file", "dir", "symlink", "hardlink", "fifo", "device"};
@@ -88,6 +98,8 @@ static int list_member(struct index *index, uint64_t content, struct brig_err *e
         json_key_string(&json, "link", member->link);
     if (index->options->hash)
         put_meta(index, &json);
+    if (index->ignore && is_ignored(index, member->name))
+        json_key_bool(&json, "ignored", true);
     json_end(&json);
     if (json_finish(&json) < 0 || buf_append_str(&index->out, "\n") < 0)
         return err_nomem(err);
@@ -204,9 +216,13 @@ int layer_index(const struct layer_options *options, struct brig_err *err)
     index->out = BUF_INIT(OUT_SIZE + 8 * (TAR_NAME_MAX + 1) * 2);
     tar_parser_init(&index->parser);
     index->parser.extra = &index->extra;
-    r = open_plain(index, err);
+    index->fd = -1;
+    r = ignore_of(options, &index->ignore, err);
+    if (r == 0)
+        r = open_plain(index, err);
     if (r == 0)
         r = read_all(index, err);
+    dockerignore_free(index->ignore);
     base_close_fd(&index->fd);
     buf_done(&index->out);
     mem_free(index);

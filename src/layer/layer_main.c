@@ -26,11 +26,11 @@ static const struct verb verbs[] = {
      "--offset --size --max-bytes --max-files --max-ratio --diff-id --format --one-id --reserve "},
     {"diff", layer_diff, 1, "--latest --exclude "},
     {"pack", layer_pack, 1, "--only "},
-    {"index", layer_index, 1, "--offset --size --max-files --hash "},
+    {"index", layer_index, 1, "--offset --size --max-files --hash --ignore "},
     {"plain", layer_plain, 1, "--offset --size --max-bytes --max-ratio --format "},
     {"copy", layer_copy, -4,
      "--chown --keep-owner --chmod --exclude --archives --over --max-files --max-bytes --max-ratio "
-     "--mtime "},
+     "--mtime --ignore "},
     {"mkdir", layer_mkdir, 2, "--chown --mtime "},
     {"packages", layer_packages, 1, ""},
 };
@@ -121,6 +121,12 @@ static int set_flag(const char *flag, const char *value, struct layer_options *o
     }
     if (str_eq(flag, "--chmod"))
         return set_chmod(value, options, err);
+    if (str_eq(flag, "--ignore")) {
+        if (options->n_ignore == LAYER_IGNORES)
+            return err_usage(err, "--ignore %.80s: at most %u times", value, LAYER_IGNORES);
+        options->ignore[options->n_ignore++] = value;
+        return 0;
+    }
     if (str_eq(flag, "--mtime"))
         return set_time(flag, value, &options->mtime, err);
     if (str_eq(flag, "--latest"))

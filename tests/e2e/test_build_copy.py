@@ -180,6 +180,42 @@ class Copy(BuildTest):
         self.assertEqual(got.returncode, 0, got)
         self.assertEqual(self.sh("cli-copy", "ls -A /all"), "Dockerfile\nleft.tmp\n")
 
+    def test_the_service_leaves_out_what_dockerignore_names(self):
+        self.base()
+        files = (entry("Dockerfile", b"FROM base\nCOPY . /all/\nRUN cd /all; ls -A . sub 2>/dev/null; true\n"),
+                 entry("kept", b"kept\n"), entry("left.tmp", b"left\n"), entry("sub"), entry("sub/a", b"a\n"),
+                 entry("sub/b", b"b\n"), entry("gone"), entry("gone/x", b"x\n"),
+                 entry("link", kind=tarfile.SYMTYPE, link="gone/x"))
+        patterns = b"*.tmp\nsub\n!sub/b\ngone\nDockerfile\n.dockerignore\n"
+
+        def build(*more, **options):
+            log = self.built(None, context=tar(*files, *more), **options)[1]
+            return self.output(log), [text for text in self.cached(log) if "COPY" in text]
+        whole = "\n".join((".:", "Dockerfile", "gone", "kept", "left.tmp", "link", "sub", "", "sub:", "a", "b", ""))
+        left = "\n".join((".:", "kept", "link", "sub", "", "sub:", "b", ""))
+        self.assertEqual(build()[0], whole)
+        ignore = entry(".dockerignore", patterns)
+        self.assertEqual(build(ignore), (left, []))
+        # What is left out makes no difference, and to leave it out before makes none either.
+        self.assertEqual(build(entry("more.tmp", b"1"), ignore), ("", ["COPY . /all/"]))
+        sent = [f for f in files if f[0].name not in ("left.tmp", "sub", "sub/a", "gone", "gone/x")]
+        log = self.built(None, context=tar(*sent, ignore), no_cache=True)[1]
+        self.assertEqual(self.output(log), left)
+        # FILE.dockerignore counts instead; `dockerignore` says that the sender has done it.
+        self.assertEqual(build(ignore, entry("Dockerfile.dockerignore", b"**\n!kept\n"))[0], ".:\nkept\n")
+        self.assertIn("left.tmp", build(ignore, dockerignore=False)[0])
+        text = "FROM base\nCOPY %s /x/\n"
+        for source, message in (("left.tmp", "there is no such file: the context's .dockerignore leaves it out"),
+                                ("gone", "there is no such file"), ("link", "there is no such file"),
+                                ("*.tmp", "no file matches it"), ("gone/", "there is no such file")):
+            build_, _ = self.run_build(text % source, "bad", context=tar(*files, ignore))
+            self.assertIn(message, build_["error"]["message"])
+        build_, _ = self.run_build(text % "kept", "bad", context=tar(*files, entry(".dockerignore", b"a\n[\n")))
+        self.assertIn("the context: .dockerignore: line 2: [", build_["error"]["message"])
+        # A bind has none of it either.
+        _, log = self.built("FROM base\nRUN --mount=target=/c ls /c\n", context=tar(*files, ignore))
+        self.assertEqual(self.output(log), "kept\nlink\nsub\n")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -102,8 +102,8 @@ static off_t take_out(void)
     return end;
 }
 
-/* COPY of the blob over the tree. */
-static void copy(const char *tree, const char *dest)
+/* COPY of the blob over the tree; a bind is one source over the destination, without what a file of it leaves out. */
+static void copy(const char *tree, const char *dest, bool bind)
 {
     static const char *const sources[] = {".", "*/[a-m]*"};
     const char *list[] = {"b*", "!b/c"};
@@ -115,8 +115,11 @@ static void copy(const char *tree, const char *dest)
                                           .keep_owner = true,
                                           .list = list,
                                           .n_list = 2,
+                                          .over = bind,
+                                          .ignore = {"a", "b"},
+                                          .n_ignore = bind ? 2 : 0,
                                           .sources = sources,
-                                          .n_sources = 2};
+                                          .n_sources = bind ? 1 : 2};
     struct brig_err err = {0};
     int r;
 
@@ -147,9 +150,11 @@ static void try_all(const uint8_t *data, size_t size)
             mend(mended + at);
         put_blob(mended, size);
         unpack(blob, "tree", false); /* over what is there */
-        copy(tree, "/a/b/");
+        copy(tree, "/a/b/", false);
         put_blob(mended, size);
-        copy(tree, "/");
+        copy(tree, "/", false);
+        put_blob(mended, size);
+        copy(tree, "/a/b", true);
     }
     FUZZ_CHECK(ftruncate(out_fd, 0) == 0 && lseek(STDOUT_FILENO, 0, SEEK_SET) == 0);
     if (layer_pack(&whole, &err) == 0) {

@@ -81,16 +81,17 @@ void route_build_lock(struct request *rq)
 
 static bool read_want(struct request *rq, struct build_want *want)
 {
-    bool context = true;
+    bool context = true, dockerignore = true;
 
     if (!api_only_members(rq, "name dockerfile path target build_args labels secrets limits network context no_cache "
-                              "replace shared template_toml lock update_lock") ||
-        !api_text(rq, "lock", &want->lock) || !api_bool(rq, "update_lock", &want->update_lock) ||
-        !api_text(rq, "template_toml", &want->settings) || !api_text(rq, "name", &want->name) ||
-        !api_text(rq, "dockerfile", &want->dockerfile) || !api_text(rq, "path", &want->path) ||
-        !api_text(rq, "target", &want->target) || !api_text(rq, "network", &want->network) ||
-        !api_bool(rq, "context", &context) || !api_bool(rq, "no_cache", &want->no_cache) ||
-        !api_bool(rq, "replace", &want->replace) || !api_bool(rq, "shared", &want->shared))
+                              "replace shared template_toml lock update_lock dockerignore") ||
+        !api_bool(rq, "dockerignore", &dockerignore) || !api_text(rq, "lock", &want->lock) ||
+        !api_bool(rq, "update_lock", &want->update_lock) || !api_text(rq, "template_toml", &want->settings) ||
+        !api_text(rq, "name", &want->name) || !api_text(rq, "dockerfile", &want->dockerfile) ||
+        !api_text(rq, "path", &want->path) || !api_text(rq, "target", &want->target) ||
+        !api_text(rq, "network", &want->network) || !api_bool(rq, "context", &context) ||
+        !api_bool(rq, "no_cache", &want->no_cache) || !api_bool(rq, "replace", &want->replace) ||
+        !api_bool(rq, "shared", &want->shared))
         return false;
     if (!want->name) {
         request_refuse(rq, BRIG_E_USAGE, "name: the template needs one");
@@ -100,6 +101,7 @@ static bool read_want(struct request *rq, struct build_want *want)
     want->settings_len = want->settings ? strlen(want->settings) : 0;
     want->lock_len = want->lock ? strlen(want->lock) : 0;
     want->no_context = !context;
+    want->no_dockerignore = !dockerignore;
     want->args = json_get(rq->json, "build_args");
     want->labels = json_get(rq->json, "labels");
     want->secrets = json_get(rq->json, "secrets");

@@ -108,6 +108,7 @@ static bool put_body(struct buf *body, const struct build_options *options, cons
         json_key(&json, "template_toml");
         json_string_n(&json, settings->data, settings->len);
     }
+    json_key_bool(&json, "dockerignore", false); /* template_context.c has done it, maybe with a file elsewhere */
     if (options->update_lock) {
         json_key_bool(&json, "update_lock", true);
     } else if (lock->len > 0) {
