@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * build_mount.c: RUN --mount. A tmpfs is a tmpfs, a bind is made by build_bind.c, and a cache an empty directory of the
- * step's own (a cache may be empty at any time). A secret is a file on a tmpfs at /run/secrets, or a variable of the
- * command; its value is never part of a key, a layer or a log.
+ * build_mount.c: RUN --mount. A tmpfs is a tmpfs, a bind is made by build_bind.c, and a cache by build_cache.c. A
+ * secret is a file on a tmpfs at /run/secrets, or a variable of the command; its value is never part of a key, a layer
+ * or a log.
  */
 #include <string.h>
 
@@ -68,7 +68,11 @@ static int set(struct build *build, const struct dockerfile_step *step, const ch
         r = parse_u32(value, &ret->uid);
     } else if (key_is(key, "gid")) {
         r = parse_u32(value, &ret->gid);
-    } else if (!key_is(key, "sharing")) { /* what several steps share is empty for each */
+    } else if (key_is(key, "sharing")) {
+        if (!key_is(value, "shared private locked"))
+            return step_refuse(err, step, "--mount: sharing=%.32s: expected shared, private or locked", value);
+        ret->own = str_eq(value, "private");
+    } else {
         return step_refuse(err, step, "--mount: %.32s is not supported", key);
     }
     return r < 0 || ret->uid > 65535 || ret->gid > 65535

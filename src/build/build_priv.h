@@ -16,6 +16,7 @@
  *     build_bind.c    RUN --mount=type=bind: what is bound, as a layer for this RUN alone
  *     build_files.c   small files of ours as a tar
  *     build_command.c RUN: what runs, and the key of it
+ *     build_cache.c   RUN --mount=type=cache: the volumes that keep them
  *     build_run.c     RUN: a sandbox, its output, and what it has changed
  *     build_sink.c    the tar of a layer, on its way into a file
  *     build_log.c     the log
@@ -305,6 +306,7 @@ enum mount_kind { MOUNT_BIND, MOUNT_TMPFS, MOUNT_CACHE, MOUNT_SECRET, MOUNT_KIND
 struct build_mount {
     enum mount_kind kind;
     bool has_target, required, writable;
+    bool own;                      /* of a cache: if another step has it, this one has an empty one */
     const char *target, *id, *env; /* id and env: of a secret; or NULL */
     const char *source, *from;     /* of a bind; or NULL: the root, the context */
     uint64_t size;
@@ -325,6 +327,28 @@ int mounts_of(struct build_stage *stage, const struct dockerfile_step *step, str
 /* The secrets that are files, as a tar of SECRETS_DIR; nothing if there are none. */
 int mounts_secrets(const struct build *build, const struct run_spec *spec, struct buf *out) MUST_CHECK;
 int run_start(struct build_stage *stage, const struct run_spec *spec, struct brig_err *err) MUST_CHECK;
+
+/* ---- build_cache.c ---------------------------------------- */
+struct run_cache {
+    const char *target;
+    char name[64]; /* of its volume; "": it is not kept */
+    bool own;      /* it does not wait for another step */
+};
+struct run_caches {
+    struct run_cache items[MOUNTS_MAX];
+    size_t n, at;
+    struct cache_wait *wait; /* the volume of items[at] is made */
+    char failed[200];        /* why it was not; or "" */
+    struct loop_timer timer; /* a volume is another step's */
+    void (*ready)(void *ctx);
+    void *ctx;
+};
+/* Adds what a mount asks for. target lives as long as the caches. */
+int cache_add(const struct build_stage *stage, const struct build_mount *mount, const char *target,
+              struct run_caches *caches) MUST_CHECK;
+/* Are all of them there, and no other step's? If not, ready() comes when it is worth to ask again. */
+bool caches_ready(struct build *build, struct run_caches *caches);
+void caches_forget(struct loop *loop, struct run_caches *caches); /* ready() does not come any more. */
 
 /* ---- build_bind.c ---------------------------------------- */
 /* Has the RUN binds? */

@@ -29,6 +29,7 @@ struct build_run {
     struct caller caller;
     const char *below[TEMPLATE_LAYERS_MAX];
     char (*names)[TEMPLATE_LAYER_NAME];
+    size_t n_below; /* The stage may have fewer by now: build_bind.c. */
     const char **argv, **env;
     const char *workdir, *user;
     struct sbox *sbox;
@@ -38,6 +39,8 @@ struct build_run {
     bool writing; /* the last program */
     struct brig_bind binds[MOUNTS_MAX];
     uint32_t binds_inside;
+    struct run_caches caches;
+    const char *network;
     const char *left_out[MOUNTS_MAX]; /* where what is written is thrown away */
     size_t n_left_out;
     struct brig_tmpfs tmpfs[MOUNTS_MAX + ARRAY_SIZE(unpacks)];
@@ -67,6 +70,7 @@ static void run_free(struct build_run *run)
             break;
         }
     loop_timer_clear(run->builds->o.loop, &run->on_free);
+    caches_forget(run->builds->o.loop, &run->caches);
     for (size_t i = 0; i < run->n_targets; i++)
         mem_free(run->targets[i]);
     mem_free(run->names);
@@ -347,6 +351,19 @@ static void on_created(void *ctx, struct sbox *sbox, const struct brig_err *err)
         fail(run, &why);
 }
 
+static void put_volumes(const struct build_run *run, struct json *json)
+{
+    json_key_array(json, "volumes");
+    for (size_t i = 0; i < run->caches.n; i++)
+        if (run->caches.items[i].name[0]) {
+            json_object(json);
+            json_key_string(json, "name", run->caches.items[i].name);
+            json_key_string(json, "target", run->caches.items[i].target);
+            json_end(json);
+        }
+    json_end(json);
+}
+
 static int put_spec(const struct build_run *run, const char *network, struct buf *out)
 {
     const struct build *build = run->stage->build;
@@ -360,6 +377,7 @@ static int put_spec(const struct build_run *run, const char *network, struct buf
     json_key_string(&json, "workdir", "/workspace");
     json_key_u64(&json, "timeout", run->builds->o.config->templates_timeout / 1000 + 120);
     json_key_null(&json, "idle_timeout");
+    put_volumes(run, &json);
     if (build->limits) {
         json_key(&json, "limits");
         json_value_put(&json, build->limits);
@@ -396,7 +414,7 @@ static int create(struct build_run *run, const char *network, struct brig_err *e
         return r;
     spec.ephemeral = spec.service = spec.raw_upper = true;
     spec.below = run->below;
-    spec.n_below = run->stage->n_layers;
+    spec.n_below = run->n_below;
     spec.binds = run->binds;
     spec.n_binds = run->n_binds;
     spec.binds_inside = run->binds_inside;
@@ -405,6 +423,39 @@ static int create(struct build_run *run, const char *network, struct brig_err *e
     spec.n_tmpfs = run->n_tmpfs;
     return manager_create_sandbox(run->builds->o.manager, &run->caller, &spec, NULL, no_fingerprint, on_created, run,
                                   err);
+}
+
+/* A cache that is not kept is an overlay over an empty directory of ours: it is gone with the sandbox. */
+static void take_empty(struct build_run *run)
+{
+    const char *empty = library_empty(run->builds->o.library);
+
+    for (size_t i = 0; i < run->caches.n; i++)
+        if (!run->caches.items[i].name[0])
+            run->binds[run->n_binds++] =
+                (struct brig_bind){.source = empty, .target = run->caches.items[i].target, .overlay = true};
+}
+
+/* Its caches are there; or on_caches() comes. */
+static int start_create(struct build_run *run, struct brig_err *err)
+{
+    if (!caches_ready(run->stage->build, &run->caches))
+        return 0;
+    take_empty(run);
+    return create(run, run->network, err);
+}
+
+static void on_caches(void *ctx)
+{
+    struct build_run *run = ctx;
+    struct brig_err err = {0};
+
+    if (run->stage && start_create(run, &err) == 0)
+        return;
+    run->starting = false;
+    if (run->stage)
+        fail(run, &err);
+    run_free(run);
 }
 
 static const char **ended(const struct build_list *list)
@@ -427,13 +478,9 @@ static void take_bind(struct build_run *run, const struct build_mount *mount, co
     run->binds[run->n_binds++] = (struct brig_bind){.source = target, .target = target, .read_only = true};
 }
 
-/*
- * A cache is an overlay over an empty directory of ours: what is written there is gone with the sandbox. Binds come
- * first, since a cache may lie in one.
- */
+/* Binds come first, since a cache may lie in one. */
 static int take_mounts(struct build_run *run, const struct run_spec *spec, struct brig_err *err)
 {
-    const char *empty = library_empty(run->builds->o.library);
     int r;
 
     for (size_t i = 0; i < spec->n_mounts; i++) {
@@ -449,8 +496,8 @@ static int take_mounts(struct build_run *run, const struct run_spec *spec, struc
         const char *target = run->targets[i];
         if (mount->kind == MOUNT_TMPFS)
             run->tmpfs[run->n_tmpfs++] = (struct brig_tmpfs){target, mount->size};
-        else if (mount->kind == MOUNT_CACHE)
-            run->binds[run->n_binds++] = (struct brig_bind){.source = empty, .target = target, .overlay = true};
+        else if (mount->kind == MOUNT_CACHE && cache_add(run->stage, mount, target, &run->caches) < 0)
+            return err_nomem(err);
     }
     r = mounts_secrets(run->stage->build, spec, &run->files[0]);
     if (r == 0 && spec->script) {
@@ -489,11 +536,15 @@ int run_start(struct build_stage *stage, const struct run_spec *spec, struct bri
     for (size_t i = 0; r == 0 && i < stage->n_layers; i++) {
         str_assign(run->names[i], stage->layers[i].name);
         run->below[i] = run->names[i];
+        run->n_below = i + 1;
     }
     if (r == 0)
         r = take_mounts(run, spec, err);
+    run->network = spec->network;
+    run->caches.ready = on_caches;
+    run->caches.ctx = run;
     if (r == 0)
-        r = create(run, spec->network, err);
+        r = start_create(run, err);
     if (r < 0) {
         run_free(run);
         return r;

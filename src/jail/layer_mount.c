@@ -156,6 +156,8 @@ static int look_alikes(struct enter *e, int probe)
         r = look_alike(e, probe, p->binds[i].target);
     for (unsigned i = 0; r == 0 && i < p->n_tmpfs; i++)
         r = look_alike(e, probe, p->tmpfs[i].path);
+    for (unsigned i = 0; r == 0 && i < p->n_volumes; i++)
+        r = look_alike(e, probe, p->volumes[i].target);
     return r == 0 && p->trust ? look_alike(e, probe, TRUST_PLACE) : r;
 }
 

@@ -40,6 +40,14 @@ void disks_stats(const struct manager *manager, struct disks_stats *ret);
 /* inodes 0: as many as fit the size. done gets the volume. */
 int volume_make(struct manager *manager, const struct caller *caller, const char *name, uint64_t size, uint64_t inodes,
                 objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* The same for a cache of builds, whose name begins with VOLUME_CACHE: only sandboxes of the service get it. */
+int volume_make_cache(struct manager *manager, const struct caller *caller, const char *name, uint64_t size,
+                      objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* The cache of this name; NULL if there is none, or its disk is gone. *ret_used: a sandbox has it. */
+const struct object *volume_find_cache(const struct manager *manager, const char *org, const char *name,
+                                       bool *ret_used);
+/* Removes the caches of the caller's organisation that no sandbox has. Returns how many; nobody is told the rest. */
+size_t volume_prune_caches(struct manager *manager, const struct caller *caller);
 /* BRIG_E_CONFLICT while a sandbox has it. done comes when the disk is gone. */
 int volume_remove(struct manager *manager, const struct caller *caller, const struct object *volume, disk_done_fn *done,
                   void *ctx, struct brig_err *err) MUST_CHECK;

@@ -6,7 +6,9 @@ import subprocess
 import unittest
 
 from buildkit import BuildTest
+from helpers import wait_until
 from imagekit import entry, tar
+from service import DEFAULT_ORG
 
 SECRET = "s3cret-value-of-the-test"
 
@@ -117,12 +119,66 @@ class Mounts(BuildTest):
                               ("type=tmpfs", "--mount: expected target=, an absolute path"),
                               ("type=tmpfs,target=/", "--mount: expected target=, an absolute path"),
                               ("type=secret", "--mount=type=secret: expected an id"),
+                              ("type=cache,target=/x,sharing=most", "--mount: sharing=most: expected shared"),
                               ("type=secret,id=x,target=/root/x", "target must be a file in /run/secrets"),
                               ("type=tmpfs,target=/x,size=many", "--mount: size=many: not such a value"),
                               ("type=cache,target=/x,from=base", "--mount: from is for type=bind"),
                               ("type=tmpfs,target=/x,source=/a", "--mount: source is for type=bind")):
             with self.subTest(flag=flag):
                 self.refused_build(f"FROM base\nRUN --mount={flag} true\n", message)
+
+
+class Caches(BuildTest):
+    CONFIG = f"[templates]\nallow = [\"{DEFAULT_ORG}=build\"]\n"
+
+    def caches(self, key=None):
+        found = self.d.ask("GET", "/v1/volumes", key=key).json["volumes"]
+        return [volume["name"] for volume in found if volume["name"].startswith("~cache-")]
+
+    def prune(self):
+        self.assertEqual(self.d.ask("POST", "/v1/templates/prune").status, 200)
+        wait_until("the caches are gone", lambda: not self.caches())
+
+    def test_a_cache_is_kept(self):
+        """From step to step and from build to build, by its id; not in the layer; pruned with the cache of steps."""
+        self.base()
+        self.addCleanup(self.prune)
+        see = "RUN --mount=type=cache,target=/c,id=%s%s sh -c 'cat /c/* 2>/dev/null; echo %s >> /c/seen; echo %s'\n"
+        text = "FROM base\n" + see % ("one", "", "first", "-") + see % ("one", ",sharing=locked", "second", "-")
+        made, log = self.built(text)
+        self.assertEqual(self.output(log), "-\nfirst\n-\n")
+        self.assertEqual(len(made["layers"]), 2)
+        _, log = self.built(text, no_cache=True)
+        self.assertEqual(self.output(log), "first\nsecond\n-\nfirst\nsecond\nfirst\n-\n")
+        self.assertEqual(len(self.caches()), 1)
+        _, log = self.built("FROM base\n" + see % ("two", "", "x", "-"))
+        self.assertEqual((self.output(log), len(self.caches())), ("-\n", 2))
+        # Only the service attaches it, by whatever name it is asked for.
+        for volume in self.d.ask("GET", "/v1/volumes").json["volumes"]:
+            for name in (volume["name"], volume["id"]):
+                answer = self.d.ask("POST", "/v1/sandboxes", {"volumes": [{"name": name, "target": "/v"}]})
+                self.assertEqual(answer.status, 404, answer)
+        self.assertEqual(self.d.ask("POST", "/v1/volumes", {"name": "~cache-1", "size": "1m"}).status, 400)
+        pruned = self.d.ask("POST", "/v1/templates/prune").json
+        self.assertEqual(pruned["caches"], 2)
+        wait_until("the caches are gone", lambda: not self.caches())
+        _, log = self.built(text, no_cache=True)
+        self.assertEqual(self.output(log), "-\nfirst\n-\n")
+
+    def test_others_have_others(self):
+        """Another organisation has another cache, and so have the user keys of the same."""
+        self.base()
+        self.addCleanup(self.prune)
+        self.d.ask("POST", "/v1/templates/base/tag", {"name": "all", "shared": True})
+        self.addCleanup(self.d.ask, "DELETE", "/v1/templates/all")
+        text = "FROM all\nRUN --mount=type=cache,target=/c cat /c/* 2>/dev/null; echo mine > /c/seen\n"
+        other = self.d.ask("POST", "/v1/orgs", {"name": "other"}).json["id"]
+        admin, user = self.d.key(org=other, role="admin"), self.d.key()
+        for n, seen in enumerate(("", "mine\n")):
+            for who, key in (("host", None), ("admin", admin), ("user", user)):
+                build, log = self.run_build(text, f"cache-{who}-{n}", key=key, no_cache=True)
+                self.assertEqual((build["state"], self.output(log)), ("done", seen), log)
+        self.assertEqual((len(self.caches()), len(self.caches(admin))), (2, 1))
 
 
 if __name__ == "__main__":

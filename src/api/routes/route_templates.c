@@ -299,10 +299,12 @@ static void on_pruned(void *ctx, size_t layers, const struct brig_err *err)
         request_fail(rq, err);
         return;
     }
-    snprintf(detail, sizeof detail, "%zu layers", layers);
+    const size_t caches = volume_prune_caches(rq->api->manager, &rq->caller);
+    snprintf(detail, sizeof detail, "%zu layers, %zu caches", layers, caches);
     request_audit_sync(rq, "template.prune", NULL, "", "ok", detail);
     json_object(&json);
     json_key_u64(&json, "layers", layers);
+    json_key_u64(&json, "caches", caches);
     json_end(&json);
     request_json(rq, 200, &json);
 }

@@ -77,6 +77,11 @@ const struct object *volumes_find(const struct volumes *volumes, const char *org
     return object ? object : objects_find(volumes->objects, org, name);
 }
 
+bool volume_is_cache(const struct object *object)
+{
+    return str_starts(volume_of(object)->name, VOLUME_CACHE);
+}
+
 int volumes_put(struct volumes *volumes, const char *org, const char *id, const struct volume *volume,
                 objects_done_fn *done, void *ctx, struct brig_err *err)
 {

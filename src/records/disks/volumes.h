@@ -12,6 +12,7 @@
 
 #define DISK_LABEL_SIZE 64u /* the name that people give a volume or a snapshot, with its NUL */
 #define VOLUMES_PER_ORG 1000u
+#define VOLUME_CACHE "~cache-" /* how the name of a cache of builds begins: no name that people give does */
 
 struct volumes;
 
@@ -37,6 +38,7 @@ static inline struct volume *volume_of(const struct object *object)
 {
     return object->extra;
 }
+bool volume_is_cache(const struct object *object);
 /* BRIG_E_CONFLICT if the name is taken. */
 int volumes_put(struct volumes *volumes, const char *org, const char *id, const struct volume *volume,
                 objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;

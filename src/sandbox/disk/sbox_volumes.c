@@ -75,7 +75,6 @@ static int check_make(struct manager *manager, const struct caller *caller, cons
 {
     int r = disks_can(manager, err);
 
-    r = r < 0 ? r : disk_label_check("volume", name, err);
     if (r < 0)
         return r;
     if (size < VOLUME_MIN || size > VOLUME_MAX)
@@ -85,7 +84,7 @@ static int check_make(struct manager *manager, const struct caller *caller, cons
     return quota_check_disk(manager, caller, size, err);
 }
 
-int volume_make(struct manager *manager, const struct caller *caller, const char *name, uint64_t size, uint64_t inodes,
+static int make(struct manager *manager, const struct caller *caller, const char *name, uint64_t size, uint64_t inodes,
                 objects_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct disk_job *base = NULL;
@@ -110,6 +109,21 @@ int volume_make(struct manager *manager, const struct caller *caller, const char
     return r;
 }
 
+int volume_make(struct manager *manager, const struct caller *caller, const char *name, uint64_t size, uint64_t inodes,
+                objects_done_fn *done, void *ctx, struct brig_err *err)
+{
+    int r = disks_can(manager, err);
+
+    r = r < 0 ? r : disk_label_check("volume", name, err);
+    return r < 0 ? r : make(manager, caller, name, size, inodes, done, ctx, err);
+}
+
+int volume_make_cache(struct manager *manager, const struct caller *caller, const char *name, uint64_t size,
+                      objects_done_fn *done, void *ctx, struct brig_err *err)
+{
+    return make(manager, caller, name, size, 0, done, ctx, err);
+}
+
 /* ---- attaching ------------------------------------------------------------------------------------------ */
 
 static const struct sbox_volume *has_volume(const struct sbox *sbox, const char *disk)
@@ -130,12 +144,24 @@ void volume_users(const struct manager *manager, const struct object *volume,
     }
 }
 
-static int attach_one(struct manager *manager, const char *org, struct sbox_volume *volume, const struct sbox *without,
-                      struct brig_err *err)
+const struct object *volume_find_cache(const struct manager *manager, const char *org, const char *name, bool *ret_used)
+{
+    const struct object *object = manager->volumes ? volumes_find(manager->volumes, org, name) : NULL;
+
+    *ret_used = false;
+    if (!object || disk_is_going(manager, object->id) || volume_of(object)->look.lost)
+        return NULL;
+    for (const struct sbox *s = manager->first; s && !*ret_used; s = s->next)
+        *ret_used = has_volume(s, object->id) != NULL;
+    return object;
+}
+
+static int attach_one(struct manager *manager, const char *org, struct sbox_volume *volume, bool service,
+                      const struct sbox *without, struct brig_err *err)
 {
     const struct object *object = volumes_find(manager->volumes, org, volume->name);
 
-    if (!object || disk_is_going(manager, object->id))
+    if (!object || disk_is_going(manager, object->id) || (volume_is_cache(object) && !service))
         return err_set(err, BRIG_E_NOT_FOUND, 0, "volume %s not found", volume->name);
     if (volume_of(object)->look.lost)
         return err_set(err, BRIG_E_GONE, 0, "volume %s: its disk is gone", volume->name);
@@ -158,7 +184,7 @@ int volumes_attach(struct manager *manager, const char *org, struct sbox_spec *s
     int r = spec->n_volumes > 0 ? disks_can(manager, err) : 0;
 
     for (size_t i = 0; r == 0 && i < spec->n_volumes; i++) {
-        r = attach_one(manager, org, &spec->volumes[i], without, err);
+        r = attach_one(manager, org, &spec->volumes[i], spec->service, without, err);
         for (size_t k = 0; r == 0 && k < i; k++)
             if (str_eq(spec->volumes[k].disk, spec->volumes[i].disk))
                 r = err_usage(err, "volumes: %s is named twice", spec->volumes[i].name);
@@ -243,4 +269,22 @@ int volume_remove(struct manager *manager, const struct caller *caller, const st
                            sbox_label(s));
     return kept_remove(manager, caller, volumes_objects(manager->volumes), volume, "volume.remove",
                        volume_of(volume)->name, done, ctx, err);
+}
+
+static void ignore_done(void *ctx UNUSED, const struct brig_err *err UNUSED)
+{
+}
+
+size_t volume_prune_caches(struct manager *manager, const struct caller *caller)
+{
+    const struct object *next,
+        *at = manager->volumes ? objects_first(volumes_objects(manager->volumes), caller->org_id) : NULL;
+    size_t n = 0;
+
+    for (; at; at = next) {
+        next = at->next;
+        if (volume_is_cache(at))
+            n += volume_remove(manager, caller, at, ignore_done, NULL, NULL) == 0;
+    }
+    return n;
 }
