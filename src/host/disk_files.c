@@ -285,8 +285,8 @@ int disk_make(const struct host *host, const struct disk_store *store, const cha
     return r;
 }
 
-int disk_copy(const struct disk_store *store, const char *name, const char *from, bool lasting,
-              const struct disk_teller *teller, struct disk_made *ret, struct brig_err *err)
+int disk_copy(const struct disk_store *store, const char *name, const char *from, const struct disk_teller *teller,
+              struct disk_made *ret, struct brig_err *err)
 {
     char temporary[DISK_NAME + 8];
     struct disk_facts facts;
@@ -303,7 +303,7 @@ int disk_copy(const struct disk_store *store, const char *name, const char *from
     ret->shared = disk_is_writable(from) ? disk_own(source, facts.bytes) : 0;
     r = share_or_copy(store, source, fd, facts.bytes, teller);
     r = r < 0 ? failed(r, name, err)
-              : finish(store, fd, temporary, name, facts.size, facts.inodes, lasting, &ret->facts, err);
+              : finish(store, fd, temporary, name, facts.size, facts.inodes, false, &ret->facts, err);
     if (r < 0)
         (void)!unlinkat(store->fd, temporary, 0);
     return r;

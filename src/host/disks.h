@@ -113,9 +113,9 @@ int disks_grow(const struct disk_store *store, uint64_t bytes, struct brig_err *
 /* Makes an empty disk. With `lasting` it is on the disk when this returns. */
 int disk_make(const struct host *host, const struct disk_store *store, const char *name, uint64_t size, uint64_t inodes,
               bool lasting, struct disk_facts *ret, struct brig_err *err) MUST_CHECK;
-/* Copies one that nobody writes to; it waits for a mount of it that is on its way out. */
-int disk_copy(const struct disk_store *store, const char *name, const char *from, bool lasting,
-              const struct disk_teller *teller, struct disk_made *ret, struct brig_err *err) MUST_CHECK;
+/* Copies one that nobody writes to, not lasting; it waits for a mount of it that is on its way out. */
+int disk_copy(const struct disk_store *store, const char *name, const char *from, const struct disk_teller *teller,
+              struct disk_made *ret, struct brig_err *err) MUST_CHECK;
 /* Gives it another name instead of a copy. It need not survive a power failure. */
 int disk_take(const struct disk_store *store, const char *name, const char *from, struct disk_made *ret,
               struct brig_err *err) MUST_CHECK;

@@ -182,20 +182,19 @@ enum layer_op { LAYER_MAKE, LAYER_COMMIT, LAYER_REMOVE };
 
 /*
  * MAKE makes an empty disk (a volume). SNAP copies the store of a live box as it is at one moment, for which the box
- * stands still; programs in it notice nothing but that moment. COPY copies a disk that no box writes to. REMOVE removes
- * one that no box uses. What done() has acknowledged survives a loss of power, except for a SNAP that has `uses`: so
- * many boxes will be made of it, and the last one has no copy of it, but the disk itself.
+ * stands still; programs in it notice nothing but that moment. REMOVE removes one that no box uses. What done() has
+ * acknowledged survives a loss of power, except for a SNAP that has `uses`: so many boxes will be made of it, and the
+ * last one has no copy of it, but the disk itself.
  * BRIG_E_CONFLICT: it is in use, or the name is taken; BRIG_E_NOT_FOUND; BRIG_E_LIMIT: there is no room for what the
  * disks may still write.
  */
-enum disk_op { DISK_MAKE, DISK_SNAP, DISK_COPY, DISK_REMOVE };
+enum disk_op { DISK_MAKE, DISK_SNAP, DISK_REMOVE };
 
 struct disk_order {
     enum disk_op op;
     const char *name;
     struct box *box;       /* SNAP */
     unsigned uses;         /* SNAP: 0 if it is to last. */
-    const char *from;      /* COPY */
     uint64_t size, inodes; /* MAKE: what can be written to it. */
 };
 

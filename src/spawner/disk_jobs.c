@@ -390,7 +390,6 @@ static void job_start(struct disk_job *job)
     struct sandbox *box = job->task == TASK_SNAP ? sandbox_by_run(spawner, job->box) : NULL;
     const struct disk_work work = {.task = job->task,
                                    .name = job->name,
-                                   .from = job->from,
                                    .size = job->size,
                                    .inodes = job->inodes,
                                    .grow_to = job->grow_to,

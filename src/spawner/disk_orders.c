@@ -104,19 +104,12 @@ static int judge_run(struct disk_job *job, struct brig_err *err)
 int disk_job_judge(struct disk_job *job, struct brig_err *err)
 {
     struct spawner *spawner = job->spawner;
-    uint64_t bytes = 0;
     int r;
 
     switch (job->task) {
     case TASK_MAKE: r = claim(job, job->name, disk_bytes(job->size, job->inodes), err); break;
     case TASK_SNAP: r = judge_snap(job, err); break;
     case TASK_RUN: r = judge_run(job, err); break;
-    case TASK_COPY:
-        r = check_source(spawner, job->from, &bytes, err);
-        if (r == 0)
-            r = claim(job, job->name,
-                      disk_is_writable(job->name) || spawner->host.disks.kind == DISKS_COPIES ? bytes : 0, err);
-        break;
     case TASK_REMOVE:
         r = disk_entry_find(spawner, job->name) ? 0
                                                 : err_set(err, BRIG_E_NOT_FOUND, 0, "disk %s: not there", job->name);
@@ -144,12 +137,9 @@ static int check_order(const struct wire_disk *msg, struct brig_err *err)
 {
     bool volume = disk_name_ok(msg->name, DISK_PRE_VOLUME), snap = disk_name_ok(msg->name, DISK_PRE_SNAP);
     bool good = msg->op == WIRE_DISK_MAKE ? volume : msg->op == WIRE_DISK_SNAP ? snap : volume || snap;
-    bool from = msg->op == WIRE_DISK_COPY
-                    ? disk_name_ok(msg->from, DISK_PRE_SNAP) || disk_name_ok(msg->from, DISK_PRE_VOLUME)
-                    : msg->from[0] == '\0';
 
-    if (!good || !from)
-        return err_usage(err, "disk %s%s%s: not the name of one", msg->name, msg->from[0] ? " from " : "", msg->from);
+    if (!good)
+        return err_usage(err, "disk %s: not the name of one", msg->name);
     return msg->op == WIRE_DISK_MAKE ? check_size(msg->size, msg->inodes, err) : 0;
 }
 
@@ -162,10 +152,8 @@ static int check_store(const struct spawner *spawner, struct brig_err *err)
 
 static int obey(struct spawner *spawner, const struct wire_disk *msg, struct brig_err *err)
 {
-    static const enum disk_task tasks[] = {[WIRE_DISK_MAKE] = TASK_MAKE,
-                                           [WIRE_DISK_SNAP] = TASK_SNAP,
-                                           [WIRE_DISK_COPY] = TASK_COPY,
-                                           [WIRE_DISK_REMOVE] = TASK_REMOVE};
+    static const enum disk_task tasks[] = {
+        [WIRE_DISK_MAKE] = TASK_MAKE, [WIRE_DISK_SNAP] = TASK_SNAP, [WIRE_DISK_REMOVE] = TASK_REMOVE};
     int r = check_order(msg, err);
 
     if (r == 0)
@@ -180,7 +168,6 @@ static int obey(struct spawner *spawner, const struct wire_disk *msg, struct bri
     job->size = msg->size;
     job->inodes = msg->inodes;
     str_assign(job->name, msg->name);
-    str_assign(job->from, msg->from);
     disks_go(spawner);
     return 0;
 }
@@ -188,8 +175,7 @@ static int obey(struct spawner *spawner, const struct wire_disk *msg, struct bri
 void disk_obey(struct spawner *spawner, const struct wire_disk *msg)
 {
     struct brig_err err;
-    bool good = msg->head.run != 0 && msg->op < WIRE_DISK_OP_MAX && memchr(msg->name, '\0', sizeof msg->name) &&
-                memchr(msg->from, '\0', sizeof msg->from);
+    bool good = msg->head.run != 0 && msg->op < WIRE_DISK_OP_MAX && memchr(msg->name, '\0', sizeof msg->name);
     int r = good ? obey(spawner, msg, &err) : err_set(&err, BRIG_E_HOST, EPROTO, "message about a disk");
 
     if (r < 0)

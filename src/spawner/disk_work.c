@@ -121,7 +121,7 @@ static int prepare_run(const struct host *host, const struct disk_work *work, st
         return r;
     if (work->takes)
         return disk_take(&host->disks, run->disk, run->disk_from, &msg->made, &msg->err);
-    return run->disk_from ? disk_copy(&host->disks, run->disk, run->disk_from, false, &teller, &msg->made, &msg->err)
+    return run->disk_from ? disk_copy(&host->disks, run->disk, run->disk_from, &teller, &msg->made, &msg->err)
                           : disk_make(host, &host->disks, run->disk, run->limits.disk, run->limits.inodes, false,
                                       &msg->made.facts, &msg->err);
 }
@@ -145,7 +145,6 @@ static int close_pool(struct disk_store *store, int sock, struct disk_say *msg)
 
 static int do_it(struct host *host, const struct disk_work *work, struct talk *talk, struct disk_say *msg)
 {
-    const struct disk_teller teller = {tell, talk};
     struct disk_store *store = &host->disks;
 
     switch (work->task) {
@@ -153,7 +152,6 @@ static int do_it(struct host *host, const struct disk_work *work, struct talk *t
     case TASK_GROW: return disks_grow(store, work->grow_to, &msg->err);
     case TASK_MAKE:
         return disk_make(host, store, work->name, work->size, work->inodes, true, &msg->made.facts, &msg->err);
-    case TASK_COPY: return disk_copy(store, work->name, work->from, true, &teller, &msg->made, &msg->err);
     case TASK_REMOVE: return disk_remove(store, work->name, &msg->err);
     case TASK_TIDY: return disk_tidy(store, work->name, &msg->err);
     case TASK_RUN: return prepare_run(host, work, talk, msg);

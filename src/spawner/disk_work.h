@@ -15,7 +15,6 @@ enum disk_task {
     TASK_CLOSE, /* removes an empty pool, after the spawner has let go of it */
     TASK_MAKE,
     TASK_SNAP,
-    TASK_COPY,
     TASK_REMOVE,
     TASK_TIDY, /* of a disk with too many extents; nobody waits for it */
     TASK_RUN,  /* what a run needs before it can be built */
@@ -23,7 +22,7 @@ enum disk_task {
 
 struct disk_work {
     enum disk_task task;
-    const char *name, *from;
+    const char *name;
     uint64_t size, inodes;
     uint64_t grow_to;
     const struct sandbox *box; /* SNAP */

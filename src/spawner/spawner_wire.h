@@ -231,7 +231,7 @@ struct wire_layers_are {
     uint32_t unused;
 };
 
-enum wire_disk_op { WIRE_DISK_MAKE, WIRE_DISK_SNAP, WIRE_DISK_COPY, WIRE_DISK_REMOVE, WIRE_DISK_OP_MAX };
+enum wire_disk_op { WIRE_DISK_MAKE, WIRE_DISK_SNAP, WIRE_DISK_REMOVE, WIRE_DISK_OP_MAX };
 
 struct wire_disk {
     struct wire_head head;
@@ -240,7 +240,6 @@ struct wire_disk {
     uint64_t box;          /* SNAP: the number of its run; else 0. */
     uint64_t size, inodes; /* MAKE; else 0. */
     char name[WIRE_DISK_NAME];
-    char from[WIRE_DISK_NAME]; /* COPY; else empty. */
 };
 
 struct wire_disk_info {

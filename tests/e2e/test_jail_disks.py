@@ -186,7 +186,7 @@ class Forks(DiskTest):
         snap, volume = name("snap", "s"), name("vol", "v")
         for words in (("make", snap, "1048576", "64"), ("make", name("box", "x"), "1048576", "64"),
                       ("make", "vol-../../../../../../../../x", "1048576", "64"), ("make", "pool.xfs", "1048576", "64"),
-                      ("copy", volume, name("box", "x")), ("remove", name("box", "x")), ("remove", "pool.xfs")):
+                      ("remove", name("box", "x")), ("remove", "pool.xfs")):
             code, text = self.order(host, *words)
             self.assertEqual((code, text.endswith("not the name of one")), (USAGE, True), (words, text))
         for size, inodes, words in ((0, 64, "must be given"), (4096, 64, "disk 4096: must be between"),
@@ -196,7 +196,6 @@ class Forks(DiskTest):
             self.assertEqual(code, USAGE)
             self.assertIn(words, text)
         self.assertEqual(self.order(host, "remove", snap), (NOT_FOUND, f"disk {snap}: not there"))
-        self.assertEqual(self.order(host, "copy", volume, snap), (NOT_FOUND, f"disk {snap}: not there"))
         self.assertIn(f"not-found: disk {snap}: not there",
                       self.refused(host, "x", f"boxdisk={name('box', 'x')}", f"from={snap}"))
         self.assertIn("not the name of one", self.refused(host, "x", "boxdisk=../x"))
@@ -291,7 +290,7 @@ class Volumes(DiskTest):
         for words in (f"vol={self.VOLUME}:/data", f"vol_ro={self.VOLUME}:/data"):
             self.assertIn(f"ended b policy hit=0 conflict: disk {self.VOLUME}: sandbox ",
                           self.refused(host, "b", words))
-        self.assertEqual(self.order(host, "copy", name("vol", "w"), self.VOLUME)[0], CONFLICT)
+        self.assertIn("conflict: ", self.refused(host, "b", f"boxdisk={name('box', 'b')}", f"from={self.VOLUME}"))
         self.assertEqual(self.order(host, "remove", self.VOLUME)[0], CONFLICT)
         self.end(host, "a")
         for key in "bcd":
@@ -300,11 +299,8 @@ class Volumes(DiskTest):
         self.assertEqual(self.listed(host)[0][self.VOLUME]["readers"], 3)
         self.assertIn("conflict: ", self.refused(host, "e", f"vol={self.VOLUME}:/data"))
         self.assertEqual(self.order(host, "remove", self.VOLUME)[0], CONFLICT)
-        self.assertEqual(self.order(host, "copy", name("vol", "w"), self.VOLUME)["size"], 16 * MIB)
-        self.create(host, "e", f"vol={name('vol', 'w')}:/data")
-        self.assertEqual(self.sh(host, "e", "cat /data/x; echo z >/data/x"), "x")
         self.assertEqual(self.sh(host, "b", "cat /data/x"), "x")
-        for key in "bcde":
+        for key in "bcd":
             self.end(host, key)
 
     def test_places_of_the_store_may_be_volumes(self):
@@ -410,9 +406,7 @@ class Room(DiskTest):
         disks, space = self.listed(host)
         self.assertEqual(set(disks), {name("snap", "s")} | {name("box", key) for key in keys}, "nothing half made")
         self.assertLessEqual(space["used"] + space["reserved"], space["size"])
-        for words in (("make", name("vol", "v"), str(256 * MIB), "1024"),
-                      ("copy", name("vol", "v"), name("snap", "s"))):
-            self.assertEqual(self.order(host, *words)[0], LIMIT)
+        self.assertEqual(self.order(host, "make", name("vol", "v"), str(256 * MIB), "1024")[0], LIMIT)
         for key in keys:  # each to the last block of its own
             self.sh(host, key, "head -c 200000000 /dev/zero >/workspace/z; sync -d /workspace/z /workspace/f;"
                     "sha256sum </workspace/f | cmp - /workspace/sum")
@@ -602,8 +596,7 @@ class Faults(DiskTest):
             snap, volume = name("snap", f"s{answers}x"), name("vol", f"v{answers}x")
             host.say("disk", "make", volume, str(16 * MIB), "256")
             host.say("disk", "snap", snap, "a")
-            for kept in sorted(acknowledged):
-                host.say("disk", "copy", name("vol", f"c{answers}x"), kept)
+            host.say("disk", "make", name("vol", f"c{answers}x"), str(16 * MIB), "256")
             for _ in range(answers):
                 words = host.until("disk ")[-1].split()
                 if "code=" not in words[2]:
@@ -705,8 +698,8 @@ class Hostile(DiskTest):
             if struct.unpack_from("<H", data, 6)[0] == kind:
                 return data
 
-    def order_raw(self, op, disk, origin=b"", box=0, size=0, inodes=0):
-        self.socket.send(message(DISK, 77) + struct.pack("<IIQQQ32s32s", op, 0, box, size, inodes, disk, origin))
+    def order_raw(self, op, disk, box=0, size=0, inodes=0):
+        self.socket.send(message(DISK, 77) + struct.pack("<IIQQQ32s", op, 0, box, size, inodes, disk))
         data = self.answer(DISK + 2)
         code, _ = struct.unpack_from("<ii", data, 16)
         return code, data[24:280].split(b"\0")[0].decode()

@@ -18,10 +18,8 @@ int local_disk(struct provider *provider, const struct disk_order *order,
                void (*done)(void *ctx, const struct disk_info *info, const struct brig_err *err), void *ctx,
                struct brig_err *err)
 {
-    static const enum wire_disk_op ops[] = {[DISK_MAKE] = WIRE_DISK_MAKE,
-                                            [DISK_SNAP] = WIRE_DISK_SNAP,
-                                            [DISK_COPY] = WIRE_DISK_COPY,
-                                            [DISK_REMOVE] = WIRE_DISK_REMOVE};
+    static const enum wire_disk_op ops[] = {
+        [DISK_MAKE] = WIRE_DISK_MAKE, [DISK_SNAP] = WIRE_DISK_SNAP, [DISK_REMOVE] = WIRE_DISK_REMOVE};
     struct local *local = local_of(provider);
     const struct local_question q = {.number = local->next_question++,
                                      .answer = WIRE_DISK_DONE,
@@ -39,9 +37,8 @@ int local_disk(struct provider *provider, const struct disk_order *order,
         msg.size = order->size;
         msg.inodes = order->inodes;
     }
-    const char *from = order->op == DISK_COPY ? order->from : "";
-    if (str_copy(msg.name, sizeof msg.name, order->name) < 0 || str_copy(msg.from, sizeof msg.from, from) < 0)
-        return err_usage(err, "disk %s: not the name of one", msg.name[0] ? from : order->name);
+    if (str_copy(msg.name, sizeof msg.name, order->name) < 0)
+        return err_usage(err, "disk %s: not the name of one", order->name);
     return local_question_ask(local, &msg, &q, err);
 }
 

@@ -451,7 +451,7 @@ static void disk(char **words, unsigned n)
     static const struct {
         const char *word;
         enum disk_op op;
-    } ops[] = {{"make", DISK_MAKE}, {"snap", DISK_SNAP}, {"copy", DISK_COPY}, {"remove", DISK_REMOVE}};
+    } ops[] = {{"make", DISK_MAKE}, {"snap", DISK_SNAP}, {"remove", DISK_REMOVE}};
     struct disk_order order = {.name = words[1]};
     struct brig_err err = {.message = ""};
     char *copy = mem_strdup(words[1]);
@@ -463,8 +463,6 @@ static void disk(char **words, unsigned n)
         order.size = strtoull(words[2], NULL, 10);
         order.inodes = strtoull(words[3], NULL, 10);
     }
-    if (order.op == DISK_COPY && n >= 3)
-        order.from = words[2];
     struct item *item = order.op == DISK_SNAP && n >= 3 ? find(words[2]) : NULL;
     if (order.op == DISK_SNAP && !item) {
         tell("unknown %s\n", words[2]);
