@@ -100,24 +100,6 @@ static void empty(struct buf *buf)
 
 /* ---- the request ---------------------------------------------------------------------------------------- */
 
-/* How many of these bytes belong to the body, and whether it ends with them; -1: it is malformed. */
-static ssize_t body_length(struct http_body_reader *body, bool *done, const char *data, size_t len)
-{
-    size_t at = 0;
-
-    while (at < len && !*done) {
-        const char *piece;
-        size_t n;
-        int took = http_body_take(body, data + at, len - at, &piece, &n, done);
-        if (took < 0)
-            return -1;
-        at += (size_t)took;
-        if (took == 0)
-            break;
-    }
-    return (ssize_t)at;
-}
-
 #define CHUNK_GROWTH 6u /* a single byte becomes "1\r\nX\r\n" */
 
 static int put_chunk(struct buf *out, const char *data, size_t len)
@@ -129,8 +111,11 @@ static int put_chunk(struct buf *out, const char *data, size_t len)
     return r == 0 ? buf_append(out, "\r\n", 2) : r;
 }
 
-/* The same as body_length() for a chunked body, which goes to out in chunks of our own. */
-static ssize_t frame_body(struct http_body_reader *body, bool *done, const char *data, size_t len, struct buf *out)
+/*
+ * How many of these bytes belong to the body, and whether it ends with them; -1: it is malformed. With out, a chunked
+ * body goes there in chunks of our own.
+ */
+static ssize_t take_body(struct http_body_reader *body, bool *done, const char *data, size_t len, struct buf *out)
 {
     size_t at = 0;
     int r = 0;
@@ -142,8 +127,8 @@ static ssize_t frame_body(struct http_body_reader *body, bool *done, const char 
         if (took < 0)
             return -1;
         at += (size_t)took;
-        r = n > 0 ? put_chunk(out, piece, n) : 0;
-        if (r == 0 && *done)
+        r = out && n > 0 ? put_chunk(out, piece, n) : 0;
+        if (out && r == 0 && *done)
             r = buf_append_str(out, "0\r\n\r\n");
         if (took == 0)
             break;
@@ -157,8 +142,7 @@ static ssize_t forward_body(struct conn *conn, const char *data, size_t len)
     struct plain *plain = conn->plain;
     AUTO_BUF struct buf out = BUF_INIT(CHUNK_GROWTH * len + 64);
     const bool chunked = plain->up.kind == HTTP_BODY_CHUNKED;
-    ssize_t at = chunked ? frame_body(&plain->up, &plain->up_done, data, len, &out)
-                         : body_length(&plain->up, &plain->up_done, data, len);
+    ssize_t at = take_body(&plain->up, &plain->up_done, data, len, chunked ? &out : NULL);
 
     if (at < 0) {
         conn_reset(conn, "the request's body is malformed");
@@ -378,10 +362,9 @@ static ssize_t to_client_with_body(struct conn *conn, const char *data, size_t h
     ssize_t at = 0;
 
     if (chunked)
-        at =
-            buf_append(&out, data, head) < 0 ? -1 : frame_body(&plain->down, &plain->down_done, data + head, len, &out);
+        at = buf_append(&out, data, head) < 0 ? -1 : take_body(&plain->down, &plain->down_done, data + head, len, &out);
     else if (plain->replied)
-        at = body_length(&plain->down, &plain->down_done, data + head, len);
+        at = take_body(&plain->down, &plain->down_done, data + head, len, NULL);
     if (at < 0) {
         conn_reset(conn, "the response's body is malformed");
         return -1;

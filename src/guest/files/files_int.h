@@ -147,6 +147,15 @@ int path_plain_dir(int root, const char *path, bool make) MUST_CHECK;
 #define WALK_SLOTS 16 /* The directories that are open at once. */
 #define WALK_BUFFER 8192
 
+/* What getdents64() writes. */
+struct raw_dirent {
+    uint64_t ino;
+    int64_t off;
+    uint16_t reclen;
+    uint8_t type;
+    char name[];
+};
+
 struct walk_slot {
     int fd;
     uint32_t at, len, last; /* last is where the entry begins that was returned last. */

@@ -20,14 +20,6 @@
 #define LEVELS_FIRST (GUEST_PAGE / sizeof(struct walk_level))
 #define ENTER_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
 
-struct raw_dirent {
-    uint64_t ino;
-    int64_t off;
-    uint16_t reclen;
-    uint8_t type;
-    char name[];
-};
-
 static struct walk_slot *slot_of(struct walk *walk, uint32_t depth)
 {
     return &walk->slots[depth % WALK_SLOTS];

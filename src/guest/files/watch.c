@@ -45,14 +45,6 @@ struct watch {
     struct watch_tree tree;
 };
 
-struct raw_dirent {
-    uint64_t ino;
-    int64_t off;
-    uint16_t reclen;
-    uint8_t type;
-    char name[];
-};
-
 /* ---- reporting ---------------------------------------------------------------------------------------- */
 
 static void report(struct call *call, uint32_t mask, uint32_t cookie, const char *path, size_t len)
