@@ -187,7 +187,7 @@ static void read_uid_range(struct sandbox *s)
         ids += map[2];
         own |= map[1] == 0 || map[1] == geteuid(); /* the spawner's own id, hence its user's */
     }
-    bool known = host->ids.scope != IDS_RUN_DIR; /* else another service may hold the same slot */
+    bool known = host->ids.scope != IDS_RUN_DIR; /* else another spawner may hold the same slot */
     bool on = ids >= 2 && !own && s->ids.slot >= 0 && known;
     *out = (struct reading){.on = on, .by = (uint8_t)by_of_ids(&host->ids), .why = WHY_NONE};
     if (!on)

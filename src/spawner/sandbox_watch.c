@@ -17,7 +17,7 @@
  *    the kernel has no limit on them. A program that used 64 MB made 120,000 of them a second, 500 bytes each;
  *  - file locks, by the kernel's list (sandbox_locks.c).
  *
- * A sandbox of a service is looked at while a process runs in it that has used the processor: idle ones wake nobody.
+ * A service is looked at while a process runs in it that has used the processor: idle ones wake nobody.
  */
 #include <linux/inet_diag.h>
 #include <linux/neighbour.h>

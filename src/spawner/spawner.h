@@ -148,7 +148,7 @@ struct sandbox {
     struct run_spec *run;
     struct reading readings[BRIG_LAYER_MAX];
     bool for_pool;
-    bool service; /* It has no program and lives until it is ended. */
+    bool service; /* It has no program and lives until it is ended. In this room a service is nothing else. */
     bool busy;    /* It is counted in spawner->running. */
     bool started, exited;
     uint64_t started_ns;   /* monotonic */
@@ -346,7 +346,7 @@ uint64_t service_oom_kills(const struct sandbox *sandbox); /* Leaves included, f
 uint64_t service_pids_refused(const struct sandbox *sandbox);
 
 /*
- * layer_jobs.c: template layers. layer_jobs_start() removes what an earlier service has not finished; layer_jobs_done()
+ * layer_jobs.c: template layers. layer_jobs_start() removes what an earlier spawner has not finished; layer_jobs_done()
  * ends the processes. The other two answer the engine.
  */
 void layer_jobs_start(struct spawner *spawner);
