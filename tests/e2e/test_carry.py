@@ -402,6 +402,11 @@ class Streams(unittest.TestCase):
         service = open_connection(Plain(master), ATTACH, nonce=77)[0]
         service.next_proc = 2
         self.assertEqual(service.run("echo", "again", cwd="/tmp", env=ENV), (0, "again\n", ""))
+        # The same, with calls of the service right behind it: they are answered though nothing more comes.
+        asked = frame(svckit.HELLO, struct.pack("<IIQ", 1, 0, 0)) + frame(svckit.PROC_LIST, request=1)
+        Plain(master).sendall(hello(78) + ATTACH + asked)
+        kinds = [receive_frame(Plain(master))[0] for _ in range(3)]
+        self.assertEqual(kinds, [carrykit.HELLO, carrykit.STARTED, svckit.HELLO])
         os.close(slave)
         os.close(master)
 

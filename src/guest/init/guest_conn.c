@@ -459,10 +459,12 @@ void conn_end_round(void)
         if (in_len > 0)
             take_frames(); /* what waited for room */
     } while (!closing && before != in_len);
-    if (closing)
-        conn_close();
-    else
+    if (!closing) {
         watch();
+        return;
+    }
+    conn_close();
+    conn_end_round(); /* A device may have begun another one at once (carry_stray), and its first bytes are here. */
 }
 
 void conn_trim(void)
