@@ -34,6 +34,12 @@ static void free_request(struct run *run)
     arena_destroy(run->arena);
 }
 
+static void uncount(struct run *run)
+{
+    run->executor->n_runs -= run->counted;
+    run->counted = false;
+}
+
 void run_free(struct run *run)
 {
     struct executor *executor = run->executor;
@@ -52,7 +58,7 @@ void run_free(struct run *run)
     mem_free(run->secrets_memory);
     crypto_wipe(run->key, sizeof run->key);
     list_remove(&executor->runs, run);
-    executor->n_runs--;
+    uncount(run);
     if (run->breathes)
         pool_breathe(executor->o.pool);
     mem_free(run);
@@ -111,6 +117,7 @@ void run_refuse(struct run *run, const struct brig_err *why)
     run->refused = *why;
     if (!run->refused.code)
         run->refused.code = BRIG_E_HOST;
+    uncount(run);
     run_drop_waits(run);
     run_audit_refused(run);
     run->step = STEP_RECEIPT;
@@ -264,6 +271,7 @@ int executor_run(struct executor *executor, const struct run_ask *ask, const str
         run->streams[i].held = BUF_INIT(TEXT_MAX);
     list_push(&executor->runs, run);
     executor->n_runs++;
+    run->counted = true;
     *ret = run;
     if (!run->arena)
         run->arena = take_ptr(ask->arena);

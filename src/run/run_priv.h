@@ -72,6 +72,7 @@ struct run {
     enum run_step step;
     bool entered; /* executor_run() has not returned yet: nobody is called. */
     bool stuck;   /* It ended meanwhile, and the loop cannot be asked to say so: executor_run() says it. */
+    bool counted; /* in n_runs: it has not been refused */
     bool background, cancelled, strict, no_fallback, keep_files, released;
     struct loop_timer later; /* A refusal or a retry, from the loop. */
     uint64_t created_ns;     /* monotonic */
@@ -160,7 +161,7 @@ struct left { /* The bytes of output files of an organisation's runs since they 
 struct executor {
     struct executor_options o;
     struct run *runs;
-    size_t n_runs;
+    size_t n_runs; /* Those that were not refused: an answer that is on its way takes no place. */
     struct fingerprint_of fingerprints[FINGERPRINTS];
     struct {
         char path[4096];

@@ -108,7 +108,7 @@ static int check_number(const struct run *run, struct brig_err *err)
     if (run->caller.socket || !org || !org->next || share_allows(all, max - all, 1))
         return 0;
     for (const struct run *other = executor->runs; other; other = other->next)
-        own += other != run && str_eq(other->caller.org_id, run->caller.org_id);
+        own += other != run && other->counted && str_eq(other->caller.org_id, run->caller.org_id);
     if (share_allows(own, max - all, 1))
         return 0;
     return err_set(err, BRIG_E_LIMIT, 0,

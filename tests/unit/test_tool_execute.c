@@ -569,6 +569,9 @@ static void at_most_so_many(void **state)
     assert_string_equal(t->refused.message, "Maximum number of runs (1) reached");
     assert_ptr_equal(executor_find(t->executor, ORG, run_id(first)), first);
     assert_null(executor_find(t->executor, "org-other", run_id(first)));
+    assert_int_equal(executor_run(t->executor, &ask, &nobody, &first, NULL), 0); /* refused, which takes no place */
+    t->config.tools_max_runs = 2;
+    assert_true(executor_run(t->executor, &ask, &nobody, &first, NULL) == 0 && !run_is_refused(first));
 }
 
 /* What runs keep of their requests is bounded; an organisation has a share of it, small ones do not count. */
