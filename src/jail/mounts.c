@@ -328,11 +328,15 @@ static int make_overlay(struct enter *e, unsigned i)
     return fd;
 }
 
-/* What the root itself has at a path can be written to no more. Its own links are followed inside it. */
+/*
+ * What the root itself has at a path can be written to no more. Its own links are followed inside it. A link may lead
+ * to where our own mounts are, so these come along and are not covered.
+ */
 static int attach_read_only(struct enter *e, const char *path)
 {
+    const unsigned flags = AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC;
     AUTO_FD int at = SYS(sys_openat2(e->root_fd, path, O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS));
-    AUTO_FD int copy = at < 0 ? -1 : SYS(open_tree(at, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+    AUTO_FD int copy = at < 0 ? -1 : SYS(open_tree(at, "", flags));
 
     if (copy < 0 || mount_attributes(copy, RO_ATTR, false) < 0)
         return -1;

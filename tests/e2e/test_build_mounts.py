@@ -100,6 +100,17 @@ class Mounts(BuildTest):
         self.refused_build("FROM base\nRUN --mount=type=secret,id=gone,required=true true\n",
                            "line 2: RUN: the secret gone was not given")
 
+    def test_a_bind_through_a_link_covers_nothing_of_ours(self):
+        self.base()
+        text = "FROM base\nRUN ln -s /.brig /x; ln -s /run /z; mkdir /real && ln -s real /link\n"
+        bind = "RUN --mount=from=base,source=/etc,target="
+        for target in ("/x", "/x/deep", "/z"):
+            with self.subTest(target=target):
+                self.built(f"{text}{bind}{target} test -d /proc/self && echo out > /out\n")
+                self.assertEqual(self.sh("built", "cat /out"), "out\n")
+        _, log = self.built(f"{text}{bind}/link/etc ls /real/etc/passwd\n")
+        self.assertEqual(self.output(log), "/real/etc/passwd\n")
+
     def test_refusals(self):
         self.base()
         for flag, message in (("type=ssh", "--mount=type=ssh: expected bind, tmpfs, cache or secret"),

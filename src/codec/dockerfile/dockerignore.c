@@ -73,6 +73,7 @@ static void pass_directories(struct places *places, const char *path, size_t len
  */
 static void pass_one(struct places *places, const char *path, const char *element, size_t len)
 {
+    const bool literal = !strchr("?[\\", *element);
     char pattern[DOCKERIGNORE_PATTERN_MAX];
     size_t low = places->low, high = places->high;
 
@@ -91,7 +92,7 @@ static void pass_one(struct places *places, const char *path, const char *elemen
         n = utf8_sequence(path + at, strnlen(path + at, 4), NULL);
         n = n > 0 ? n : 1;
         memcpy(one, path + at, n);
-        if (path_match(pattern, one))
+        if (literal ? n == len && memcmp(one, element, n) == 0 : path_match(pattern, one))
             places_add(places, at + n);
     }
 }
