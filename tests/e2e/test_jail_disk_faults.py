@@ -63,9 +63,6 @@ class StepTest(disks.DiskTest):
     def snap(self, host):
         return self.order(host, "snap", NEW_SNAP, "a")
 
-    def copy(self, host):
-        return self.order(host, "copy", NEW_VOLUME, name("vol", "v"))
-
     def remove(self, host):
         return self.order(host, "remove", NEW_VOLUME)
 
@@ -135,9 +132,6 @@ class Steps(StepTest):
     def test_snapshot(self):
         self.each(self.snap)
 
-    def test_copy(self):
-        self.each(self.copy)
-
     def test_removal(self):
         """A removal that fails has removed it or not; the next one has."""
         def again(host):
@@ -202,9 +196,6 @@ class SpawnerKilled(StepTest):
 
     def test_snapshot(self):
         self.each(("disk", "snap", NEW_SNAP, "a"), f"disk {NEW_SNAP}")
-
-    def test_copy(self):
-        self.each(("disk", "copy", NEW_VOLUME, name("vol", "v")), f"disk {NEW_VOLUME}")
 
     def test_removal(self):
         self.each(("disk", "remove", NEW_VOLUME), f"disk {NEW_VOLUME}", self.make)

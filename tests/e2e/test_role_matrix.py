@@ -93,7 +93,9 @@ class Matrix(ServiceTest):
             files = ask("POST", "/v1/sandboxes", {"forkable": True, "limits": {"disk": "16m"}})["id"]
             ask("POST", f"/v1/sandboxes/{files}/snapshot", {"name": "kept"})
             ask("DELETE", f"/v1/sandboxes/{files}")
-        build = ask("POST", "/v1/templates/builds", {"name": "built", "dockerfile": "FROM scratch"})["id"]
+        build = ask("POST", "/v1/templates/builds",
+                    {"name": "built", "dockerfile": "FROM mine\nENV A=b", "context": False, "update_lock": True})["id"]
+        wait_until("the build is done", lambda: ask("GET", f"/v1/templates/builds/{build}")["state"] == "done")
         cls.objects = {"id": box, "n": "1", "port": "80", "path": "", "run": run, "sandbox": gone, "policy": "mine",
                        "name": "MINE", "tool_id": tool, "tool": tool, "tool_name": "f", "agent_id": agent,
                        "sandbox_config_id": config, "env_var_id": variable, "key": key, "agent_key": "K",
