@@ -737,7 +737,6 @@ class Strangers(CliTest):
         path = self.path("s")
         listener.bind(path)
         listener.listen()
-        self.addCleanup(listener.close)
 
         def loop():
             try:
@@ -757,7 +756,14 @@ class Strangers(CliTest):
             except OSError:
                 pass
 
-        threading.Thread(target=loop, daemon=True).start()
+        def end():  # the thread first: it could accept by the number of a descriptor that another test has by then
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            listener.close()
+
+        thread = threading.Thread(target=loop, daemon=True)
+        thread.start()
+        self.addCleanup(end)
         return environment(BRIG_SOCKET=path)
 
     @staticmethod
