@@ -22,6 +22,8 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "config/config.h"
+#include "config/provider_names.h"
 #include "pool/pool_priv.h"
 
 /* ---- lists ---------------------------------------------------------------------------------------------- */
@@ -241,20 +243,28 @@ static enum tool_language runtime_of(enum tool_language language)
                : language;
 }
 
+/* A want that names no provider means the manager's own, which a run names. */
+static const char *holder_of(const struct pool *pool, const struct pool_want *want)
+{
+    const char *name = want->provider ? want->provider : pool->config->provider;
+
+    return name ? provider_known_name(name) : "local";
+}
+
 static int key_of(const struct pool *pool, const struct pool_want *want, char *out, size_t size)
 {
     const struct brig_limits *l = &want->limits;
 
-    return str_format(
-        out, size,
-        "%s\n%s\n%s %s\n%s\n%s %s %p\n%d%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64
-        " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s",
-        want->org_id, want->provider ? want->provider : "", want->template_name ? want->template_name : "",
-        want->template_id ? want->template_id : "", tool_language_name(runtime_of(want->language)),
-        want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
-        pool->sets ? (const void *)want->set : NULL, want->strict, want->network, want->trust, want->persist,
-        want->shape, l->cpu_time, l->disk, l->inodes, l->open_files, l->file_size, l->io_read_bps, l->io_write_bps,
-        l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections, want->workspace ? want->workspace : "");
+    return str_format(out, size,
+                      "%s\n%s\n%s %s\n%s\n%s %s %p\n%d%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64
+                      " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s",
+                      want->org_id, holder_of(pool, want), want->template_name ? want->template_name : "",
+                      want->template_id ? want->template_id : "", tool_language_name(runtime_of(want->language)),
+                      want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
+                      pool->sets ? (const void *)want->set : NULL, want->strict, want->network, want->trust,
+                      want->persist, want->shape, l->cpu_time, l->disk, l->inodes, l->open_files, l->file_size,
+                      l->io_read_bps, l->io_write_bps, l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections,
+                      want->workspace ? want->workspace : "");
 }
 
 /* One block: the key, then what the want points to. */
@@ -495,7 +505,7 @@ void pool_json(const struct pool *pool, const char *org, struct json *json)
         json_key_string(json, "kind", "interpreter");
         json_key_string(json, "organization_id", g->want.org_id);
         json_key_string(json, "template", g->want.template_name ? g->want.template_name : "host");
-        json_key_string(json, "provider", g->want.provider ? g->want.provider : "local");
+        json_key_string(json, "provider", holder_of(pool, &g->want));
         json_key_string(json, "language", tool_language_name(g->want.language));
         json_key(json, "requirements"), g->want.set ? json_string(json, g->set.key) : json_null(json);
         json_key_bool(json, "strict", g->want.strict);

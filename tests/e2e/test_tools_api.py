@@ -232,11 +232,19 @@ class Runs(LettaTest):
         self.assertEqual(self.d.ask("GET", "/v1/tools/", key=key).status, 401)
 
 
-class Settings(LettaTest):
+class Warm(LettaTest):
     CONFIG = "[tools]\nprewarm = 1\n"
 
     def test_warm_at_the_start(self):
         wait_until("one is parked", lambda: [p for p in self.ask("GET", "/pools")["pools"] if p.get("parked", 0) > 0])
+        self.ask("POST", "/tools/", {"source_code": "def w():\n    return 1\n", "json_schema": schema("w")})
+        self.assertEqual(self.ask("POST", "/tools/w/run")["result"], 1)
+        pools = self.ask("GET", "/pools")["pools"]  # the run had the one that was parked, and made no other pool
+        self.assertEqual([(p["claims"], p["misses"]) for p in pools], [(1, 0)], pools)
+
+
+class Settings(LettaTest):
+    CONFIG = "[tools]\nprewarm = 1\n"
 
     def test_reload(self):
         self.ask("POST", "/tools/", {"source_code": "def t():\n    return 1\n", "json_schema": schema("t")})
