@@ -377,9 +377,11 @@ def writing(bench):
             forks, _ = world.fork(world.box, 10)
             values["forks"].append(all_write(forks))
             world.remove(*forks)
+            world.settled()  # what they were promised is free again
             fresh = [world.make() for _ in range(10)]
             values["fresh"].append(all_write(fresh))
             world.remove(*fresh)
+            world.settled()
     finally:
         world.close()
     fresh = row("templates: ten fresh sandboxes write", "MiB/s", values["fresh"], best_is_high=True)
