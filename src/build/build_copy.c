@@ -19,7 +19,7 @@ struct copying {
     const char *dest, *chown, *chmod;
     const struct build_stage *from; /* NULL: the context, or here-documents */
     const struct build_file *here;  /* one for each source; or NULL */
-    const char *above;              /* of a bind: struct copy_bind; else NULL */
+    const char *above;              /* A bind has it (struct copy_bind); else it is NULL. */
 };
 
 static int expand_flag(struct build_stage *stage, const struct dockerfile_step *step, const char *name,

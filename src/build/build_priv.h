@@ -69,7 +69,7 @@ struct build_image {
 struct build_layer {
     char name[TEMPLATE_LAYER_NAME], diff_id[LAYER_DIGEST];
     uint64_t bytes;
-    unsigned line; /* of the step that made it, or of FROM */
+    unsigned line; /* The line of the step that made it, or of FROM. */
 };
 
 enum stage_base { BASE_TEMPLATE, BASE_STAGE, BASE_SCRATCH, BASE_DEBIAN };
@@ -306,9 +306,9 @@ enum mount_kind { MOUNT_BIND, MOUNT_TMPFS, MOUNT_CACHE, MOUNT_SECRET, MOUNT_KIND
 struct build_mount {
     enum mount_kind kind;
     bool has_target, required, writable;
-    bool own;                      /* of a cache: if another step has it, this one has an empty one */
+    bool own;                      /* A cache that another step has is empty for this one. */
     const char *target, *id, *env; /* id and env: of a secret; or NULL */
-    const char *source, *from;     /* of a bind; or NULL: the root, the context */
+    const char *source, *from;     /* A bind may have them; NULL means the root and the context. */
     uint64_t size;
     uint32_t mode, uid, gid;
 };
@@ -331,7 +331,7 @@ int run_start(struct build_stage *stage, const struct run_spec *spec, struct bri
 /* ---- build_cache.c ---------------------------------------- */
 struct run_cache {
     const char *target;
-    char name[64]; /* of its volume; "": it is not kept */
+    char name[64]; /* The name of its volume; "" if it is not kept. */
     bool own;      /* it does not wait for another step */
 };
 struct run_caches {
@@ -375,7 +375,7 @@ struct build_lock {
     struct lock_packages mirror;      /* what FROM debian-mirror:SUITE took, with hashes */
     const struct json_value *path;    /* the next path of the lock that the image should have */
     const char *other_path;           /* the first that differs, and how; or NULL */
-    unsigned n_paths;                 /* of a new lock */
+    unsigned n_paths;                 /* The paths of a new lock. */
     bool settled;
 };
 /* text: the lock to build from; NULL: one is made. */

@@ -26,6 +26,16 @@ static void put(struct build_steps *steps, unsigned n, uint64_t bytes, struct an
         fail_msg("%s", err.message);
 }
 
+/* As many steps as one organisation may have. */
+static void fill(struct kit *kit, struct build_steps *steps, struct answer *answer)
+{
+    for (unsigned i = 0; i < BUILD_STEPS_PER_ORG; i++) {
+        put(steps, i, 1, answer);
+        if (i % 100 == 99)
+            kit_wait_ok(kit, answer, i + 1);
+    }
+}
+
 static void test_bound(void **state)
 {
     struct kit *kit = *state;
@@ -35,11 +45,7 @@ static void test_bound(void **state)
 
     kit_put_org(kit, "org-1");
     assert_int_equal(build_steps_create(kit->store, &steps, &err), 0);
-    for (unsigned i = 0; i < BUILD_STEPS_PER_ORG; i++) {
-        put(steps, i, 1, &answer);
-        if (i % 100 == 99)
-            kit_wait_ok(kit, &answer, i + 1);
-    }
+    fill(kit, steps, &answer);
     /* A step that is done again takes no place of another. */
     put(steps, BUILD_STEPS_PER_ORG - 1, 2, &answer);
     kit_wait_ok(kit, &answer, BUILD_STEPS_PER_ORG + 1);
@@ -65,11 +71,7 @@ static void test_refused_deletion(void **state)
 
     kit_put_org(kit, "org-1");
     assert_int_equal(build_steps_create(kit->store, &steps, &err), 0);
-    for (unsigned i = 0; i < BUILD_STEPS_PER_ORG; i++) {
-        put(steps, i, 1, &answer);
-        if (i % 100 == 99)
-            kit_wait_ok(kit, &answer, i + 1);
-    }
+    fill(kit, steps, &answer);
     kit_wait_ok(kit, &answer, BUILD_STEPS_PER_ORG);
     kit_sqlite_exec(kit, "CREATE TRIGGER stay BEFORE DELETE ON objects BEGIN SELECT RAISE(ABORT, 'it stays'); END");
     put(steps, BUILD_STEPS_PER_ORG, 1, &answer);
