@@ -10,10 +10,11 @@ import unittest
 from buildkit import BuildTest
 from helpers import BRIG, wait_until
 from imagekit import Image, base_layer, entry, tar
-from jailkit import BUILD, SubidUser, needs_root
-from service import Daemon, ServiceTest
+from jailkit import BUILD, needs_root
+from service import ServiceTest
 from test_disks import DiskTest
 from test_template_pool import PoolTest
+from test_templates import ServedRootless
 
 PLACE = "/usr/local/bin/sudo"
 NOT_ALLOWED = "sudo: this sandbox does not allow it: make it with sudo (brig create --sudo)\n"
@@ -385,20 +386,7 @@ class Pool(PoolTest):
 
 
 @needs_root
-class Rootless(BuildTest):
-    """The service of a plain user with subordinate ids."""
-
-    @classmethod
-    def setUpClass(cls):
-        subid = SubidUser()
-        user = subid.__enter__()
-        cls.addClassCleanup(subid.__exit__)
-        cls.d = Daemon(user=user.pw_uid, group=user.pw_gid)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.d.close()
-
+class Rootless(ServedRootless, BuildTest):
     def test_on_layers_and_not_on_the_host(self):
         self.base()
         box = self.sandbox(template="base", sudo=True, writable_root=True, **PATHS)

@@ -23,6 +23,21 @@ CONFIG = {"Env": ["PATH=/bin:/app", "GREETING=from the image", "KEPT=image"], "W
           "Entrypoint": ["/app/tool"], "Cmd": ["x"], "ExposedPorts": {"80/tcp": {}}, "Labels": {"who": "me"}}
 
 
+class ServedRootless:
+    """The service of a plain user with subordinate ids, for all tests of a class."""
+
+    @classmethod
+    def setUpClass(cls):
+        subid = SubidUser()
+        user = subid.__enter__()
+        cls.addClassCleanup(subid.__exit__)
+        cls.d = Daemon(user=user.pw_uid, group=user.pw_gid)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.d.close()
+
+
 class TemplateTest(ServiceTest):
     def load(self, archive, query="", key=None, d=None):
         """The answer; .lines has what was streamed."""
@@ -335,24 +350,9 @@ class Restarts(TemplateTest):
         d.ask("DELETE", f"/v1/sandboxes/{sandbox}")
 
 
-if __name__ == "__main__":
-    unittest.main()
-
-
 @needs_root
-class PlainUser(TemplateTest):
-    """The service of a plain user with subordinate ids: root inside has another id than the service."""
-
-    @classmethod
-    def setUpClass(cls):
-        subid = SubidUser()
-        user = subid.__enter__()
-        cls.addClassCleanup(subid.__exit__)
-        cls.d = Daemon(user=user.pw_uid, group=user.pw_gid)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.d.close()
+class PlainUser(ServedRootless, TemplateTest):
+    """Root inside has another id than the service."""
 
     def test_load_install_and_owners(self):
         self.loaded(Image(base_layer(), TOP, config=CONFIG).oci(), "name=web:1")
@@ -360,3 +360,7 @@ class PlainUser(TemplateTest):
         self.assertEqual(self.d.sh(box, "stat -c '%u %g' hello; touch /etc/x; rm hello; ls; id -u")["stdout"].split(),
                          ["33", "44", "tool", "0"])
         self.assertEqual(self.d.sh(box, "id -u; cat /etc/x", user="33")["stdout"], "33\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
