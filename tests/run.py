@@ -26,6 +26,7 @@ since an unprivileged user may not be able to read the clone:
   BRIG               the installed brig                 BRIG_INSTALL_DIR   its prefix (bin, lib, libexec/brig; tests)
   BRIG_TEST_BUILD    brig with test knobs               BRIG_BUILD_DIR     the build directory
   BRIG_LIBEXEC_DIR   its helpers: the copy is not where its prefix says, so this must reach every brig
+  BRIG_TEST_SPARES   what one service leaves for the next (tests/e2e/spares.py)
 
 The last line is `N passed, N failed, N skipped`; the one before it is `N not run` if not everything was.  The status is
 0 only if nothing failed, something passed and everything was run.
@@ -539,6 +540,9 @@ def run_all(args, build, report, temp):
     report.plan(f"{how.__name__[4:]}:{path.name}" for how, path in work)
     report.plan(name for name, _ in jobs)
     env = environment(build, install(build, temp) if temp else None)
+    if temp:
+        env["BRIG_TEST_SPARES"] = os.path.join(temp, "spares")
+        os.mkdir(env["BRIG_TEST_SPARES"], 0o700)
     if args.long:
         env["BRIG_TEST_REPEAT"] = "100"
     count = lanes.COUNT if jobs and lanes.possible() and not set(kinds_of(args)) & set(ON_DEMAND) else 0

@@ -25,6 +25,7 @@ import tempfile
 import time
 import unittest
 
+import spares
 from helpers import BRIG, PATIENCE, wait_until
 
 KNOBS = os.environ.get("BRIG_TEST_BUILD", "brig-test")
@@ -251,6 +252,7 @@ class World:
 
     def close(self):
         self.cgroups.destroy()
+        spares.give(self.cache)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def become_caller(self, cgroups):
@@ -378,6 +380,7 @@ class JailTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.w = cls.make_world()
+        spares.take(cls.w.cache, cls.w.uid, cls.w.gid)
         cls.addClassCleanup(lambda: cls.w.close())
 
     def tearDown(self):

@@ -21,6 +21,7 @@ import threading
 import time
 import unittest
 
+import spares
 from helpers import BRIG, PATIENCE, environment, own_cgroups, wait_until
 
 DEFAULT_ORG = "org-00000000-0000-4000-8000-000000000000"
@@ -85,6 +86,7 @@ class Daemon:
                 os.chown(name, user, user)
         self.log = open(os.path.join(self.dir, "log"), "w+b")
         self.process = None
+        spares.take(self.env["BRIG_CACHE_DIR"], user, group or user)
         self.start()
 
     def start(self):
@@ -151,6 +153,7 @@ class Daemon:
                 raise AssertionError(f"{crashes}: {self.text()[-2000:]}")
         finally:
             self.log.close()
+            spares.give(self.env["BRIG_CACHE_DIR"])
             shutil.rmtree(self.dir, ignore_errors=True)
 
     def all_text(self):
