@@ -95,19 +95,24 @@ def _send(fd, data, write=posix.write, again=_again):
             again(fd, 4)  # POLLOUT
 
 
+class _Plain:
+    """What the scanner asks for: JSON as it is."""
+    strict = False
+    object_hook = object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = float
+    memo = {}
+
+
+_scan = _json and _json.make_scanner(_Plain)
+
+
 def _loads(text):
-    if _json is None:
+    if _scan is None:
         import json
         return json.loads(text)
-
-    class Context:
-        strict = False
-        object_hook = object_pairs_hook = None
-        parse_float = float
-        parse_int = int
-        parse_constant = float
-        memo = {}
-    return _json.make_scanner(Context)(text, 0)[0]
+    return _scan(text, 0)[0]
 
 
 if _json is not None:
@@ -172,16 +177,31 @@ def park(fd=3):
     _serve(request, _answerer(fd, request))
 
 
-def _answerer(fd, request):
+def _xored(key, byte):
+    """Each byte of the key with that one: the whole is one number, not sixty-four."""
+    size = len(key)
+    return (int.from_bytes(key, "big") ^ int.from_bytes(bytes((byte,)) * size, "big")).to_bytes(size, "big")
+
+
+def _until_closed(fd):
+    """A wait for the end of the channel, and for nothing else: who waits for bytes is woken when the other side reads,
+    and takes a processor from those who hand the answer out."""
+    import select
+    poll = select.poll()
+    poll.register(fd, 0x2000)  # POLLRDHUP
+    return poll.poll
+
+
+def _answerer(fd, request, write=posix.write, leave=posix._exit):
     """answer(payload bytes): keyed, once, only from this process, and then the end. The key is in no variable
     afterwards."""
     key = bytes.fromhex(request.pop("key")).ljust(64, b"\0")
-    inner = _sha256(bytes(b ^ 0x36 for b in key))
-    outer = _sha256(bytes(b ^ 0x5c for b in key))
+    inner = _sha256(_xored(key, 0x36))
+    outer = _sha256(_xored(key, 0x5c))
     del key
     pid = posix.getpid()
-    getpid, leave, send, read, exception = posix.getpid, posix._exit, _send, posix.read, BaseException
-    lingers = "BRIG_ZYGOTE" in OURS
+    getpid, send, exception = posix.getpid, _send, BaseException
+    linger = _until_closed(fd) if "BRIG_ZYGOTE" in OURS else None
 
     def answer(payload):
         if getpid() == pid:
@@ -189,11 +209,11 @@ def _answerer(fd, request):
             first.update(payload)
             second.update(first.digest())
             try:
-                send(fd, second.hexdigest().encode() + b"\n" + payload)
-                if lingers:
+                send(fd, second.hexdigest().encode() + b"\n" + payload, write)
+                if linger is not None:
                     # killed here, with the sandbox, once the answer is handed out: an end of its own would take a
                     # processor from those who hand it out
-                    read(fd, 1)
+                    linger()
             except exception:
                 # the channel was closed by the tool: no answer, and the service says so; or a handler of its signals
                 # has spoken

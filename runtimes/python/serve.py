@@ -298,16 +298,18 @@ def _work(request, kind, state):
     raise ValueError("unknown kind of request: %r" % (kind,))
 
 
-def _serve(request, answer):
+def _serve(request, answer, here=True):
+    """here is false in a zygote, where streams and files are nobody's."""
     kind = request.get("kind")
     getpid, pid = posix.getpid, posix.getpid()
     limit = request.get("result_max") or 16 << 20
     notes, fields = [], []
-    quote, utf8, exception, encoder, flush = _quote, _utf8, BaseException, _encoder, _flush
+    quote, utf8, exception, encoder, flush = _quote, _utf8, BaseException, _encoder, _flush if here else tuple
     trouble = values = None
     code = None
     try:
-        _streams()
+        if here:
+            _streams()
         _environment(request)
         _quiet(kind)
         state = before = None
@@ -341,7 +343,7 @@ def _serve(request, answer):
     if request.get("collect"):
         fields.append('"files":' + encoder(48 << 20, notes)(part("values")["get_files"](request["collect"], 32 << 20)))
     flush()
-    if _nothing_left():
+    if here and _nothing_left():
         fields.append('"out":false')
     fields += ['"notes":[%s]' % ",".join(map(quote, notes))] if notes else []
     if kind in ("code", "command"):
@@ -354,46 +356,42 @@ def _serve(request, answer):
 # --- rehearsal --------------------------------------------------------------------------------------------------------
 
 REHEARSAL = ('{"kind":"tool","name":"f","source":"def f(x: int, y: int) -> int:\\n    return x + y\\n",'
-             '"args":{"x":2,"y":3},"env":{"BRIG":"1"},"limits":{"a":[1.5,null,true]},"key":"'
+             '"args":{"x":2,"y":3},"env":{"BRIG":"1"},"cwd":".","limits":{"a":[1.5,null,true]},"key":"'
              + "00" * 32 + '"}')
 
 
+def _unsaid(fd, view):
+    """Instead of a write, in a rehearsal."""
+    raise OSError
+
+
 def _rehearse(here):
-    """The way of a run, without a word and without a trace. A child of a zygote that has gone it before it is parked
-    has made the pages that a run writes to its own: two hundred faults that the run need not wait for. In the zygote,
-    where here is false and streams and files are nobody's, the interpreter learns these functions once for all
-    children."""
-    request = _loads(REHEARSAL)
-    _answerer(-1, request)
-    digest = _sha256(b"").copy()
-    digest.update(b"")
-    environ, source, filename = os.environ, request["source"], "<rehearsal>"
-    for name, value in request["env"].items():
-        environ[name] = value
-        del environ[name]
-    warnings = sys.modules.get("warnings")
-    if warnings is not None:
-        options, filters = sys.warnoptions[:], warnings.filters[:]
-        _quiet("tool")
-        sys.warnoptions[:], warnings.filters[:] = options, filters
-        warnings._filters_mutated()
-    space = type(sys)("rehearsal").__dict__
-    space["__builtins__"] = builtins
-    code = compile(source, filename, "exec", FLAG_AWAIT, True)
-    _typing_names(code, space)
-    eval(code, space)
-    function = _find(request, source, filename, space)
-    first, named = _arguments(function, request, None)
-    result = function(*first, **named)
-    text = _utf8('{"status":"%s","result":%s,"result_type":%s%s}' % (
-        "ok", _encoder(1 << 20, [])(result), _quote(type(result).__name__),
-        "".join([",%s" % part for part in ("a", "b")])))
-    memoryview(len(text).to_bytes(4, "little") + digest.hexdigest().encode() + b"\n" + text)[1:]
-    source.splitlines(True)
-    if here:
-        _streams()
-        _flush()
-        _nothing_left()
+    """A run as it is, without a word and without a trace. A child of a zygote that has gone this way before it is
+    parked has made the pages that a run writes to its own: two hundred faults that the run need not wait for. In the
+    zygote, where here is false, the interpreter learns these functions once for all children. Says whether it went
+    well."""
+    import _warnings
+    environ, modules, said = os.environ, sys.modules, []
+    lists = [(one, one[:]) for one in (sys.path, sys.meta_path, sys.warnoptions, _warnings.filters)]
+    names, main = dict(environ), modules["__main__"]
+    words = {name: vars(sys)[name] for name in ("argv", "orig_argv") if name in vars(sys)}
+    try:
+        request = _loads(REHEARSAL)
+        answer = _answerer(0, request, _unsaid, said.append)
+        _serve(request, lambda text: (said.append(text), answer(text)), here)
+    finally:
+        for one, before in lists:
+            one[:] = before
+        vars(sys).update(words)
+        modules.pop("__tool__", None)
+        modules["__main__"] = main
+        environ.clear()
+        environ.update(names)
+        if "linecache" in modules:
+            modules["linecache"].cache.pop("<tool f>", None)
+        if "warnings" in modules:
+            modules["warnings"]._filters_mutated()
+    return said[0].startswith(b'{"status":"ok","result":5,') and said[1:] == [0]
 
 
 def rehearse(here, times=1):

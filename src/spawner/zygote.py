@@ -11,6 +11,7 @@ def zygote(space):
     import fcntl  # noqa: F401 (park() wants it: a tenth of a millisecond in every child)
     import gc
     import os
+    import select  # noqa: F401 (so does the answer)
     import sys
 
     library, runtime = 21, 22  # zygote_msg.h

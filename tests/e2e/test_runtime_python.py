@@ -505,12 +505,13 @@ space = {"__name__": "brig", "BRIG_ZYGOTE": True, "BRIG_PARTS": sys.argv[2:]}
 exec(compile(sys.argv[1], "<brig>", "exec"), space)
 space["load"]()
 look = lambda: [sorted(sys.modules), dict(os.environ), warnings.filters[:], sys.warnoptions[:], sys.argv, sys.path, \
-os.getcwd(), sorted(space), sys.modules["linecache"].cache]
+os.getcwd(), sorted(space), sys.modules["linecache"].cache, sys.orig_argv, list(map(id, sys.meta_path)), \
+id(sys.modules["__main__"])]
 import copy
 before = copy.deepcopy(look())
-space["_rehearse"](True)
+went = [space["_rehearse"](here) for here in (False, True, True)]
 after = look()
-print(json.dumps([[i for i in range(len(after)) if before[i] != after[i]], space["_rehearse"].__name__]))
+print(json.dumps([[i for i in range(len(after)) if before[i] != after[i]], went]))
 """
 
 
@@ -521,7 +522,7 @@ class Zygote(Base):
         command = ["/usr/bin/python3", "-I", "-S", "-c", REHEARSAL, text["python_core"], text["python_values"],
                    text["python_schema"]]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env={"A": "b"})
-        self.assertEqual((done.stdout, done.stderr), ('[[], "_rehearse"]\n', ""))
+        self.assertEqual((done.stdout, done.stderr), ("[[], [true, true, true]]\n", ""))
 
     def test_a_forked_child_is_a_runtime(self):
         text = texts()
