@@ -392,11 +392,8 @@ static bool find_sandbox(struct request *rq)
 
     if (!sbox)
         return request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", rq->arg[0]), false;
-    if ((route->flags & ROUTE_RUNNING) && (sbox_state(sbox) != SBOX_RUNNING || !sbox_link(sbox))) {
-        request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox_id(sbox),
-                       sbox_state_name(sbox_state(sbox)));
-        return false;
-    }
+    if ((route->flags & ROUTE_RUNNING) && sbox_usable(sbox, &err) < 0)
+        return request_fail(rq, &err), false;
     /* Every route but those that only show the sandbox: what runs in it, and what its files say, is what it holds. */
     if ((route->flags & (ROUTE_WRITE | ROUTE_RUNNING | ROUTE_PROCESS | ROUTE_INSIDE)) &&
         sbox_check_use(sbox, &rq->caller, &err) < 0)

@@ -268,6 +268,8 @@ static bool let_in(struct request *rq, struct entry *entry, struct sbox *sbox)
 
 static void admit(struct request *rq, const char *id, const char *port_text, struct entry *entry)
 {
+    struct brig_err err;
+
     entry->way.by_key = rq->caller.socket || rq->caller.key_id[0];
     entry->way.tls = exchange_is_tls(rq->x);
     /* A token names its sandbox */
@@ -280,9 +282,8 @@ static void admit(struct request *rq, const char *id, const char *port_text, str
         return request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
     if (!let_in(rq, entry, sbox) || !request_join(rq, sbox_org(sbox)) || to_its_own_host(rq, entry, sbox))
         return;
-    if (sbox_state(sbox) != SBOX_RUNNING || !sbox_link(sbox))
-        return request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox_id(sbox),
-                              sbox_state_name(sbox_state(sbox)));
+    if (sbox_usable(sbox, &err) < 0)
+        return request_fail(rq, &err);
     if (query_to_cookie(rq, entry))
         return;
     request_use_sandbox(rq, sbox);

@@ -27,6 +27,11 @@ static bool same(struct piece a, const char *text, size_t len)
     return a.len == len && memcmp(a.at, text, len) == 0;
 }
 
+static bool is_root(const struct user_text *text)
+{
+    return text->user_len == 4 && memcmp(text->user, "root", 4) == 0;
+}
+
 static bool number_of(const char *text, size_t len, uint32_t *ret)
 {
     uint32_t value = 0;
@@ -85,8 +90,7 @@ bool user_text_is_root(const char *text)
 
     if (user_text_parse(text, strlen(text), &parts) < 0)
         return false;
-    return (parts.user_len == 4 && memcmp(parts.user, "root", 4) == 0) ||
-           (number_of(parts.user, parts.user_len, &uid) && uid == 0);
+    return is_root(&parts) || (number_of(parts.user, parts.user_len, &uid) && uid == 0);
 }
 
 /* ---- the files ------------------------------------------------------------------------------------------ */
@@ -95,7 +99,7 @@ bool user_text_is_root(const char *text)
 static bool find_user(const struct user_text *text, struct piece file, struct user_found *ret)
 {
     uint32_t asked = 0, uid, gid;
-    bool by_number = number_of(text->user, text->user_len, &asked);
+    bool by_number = is_root(text) || number_of(text->user, text->user_len, &asked);
 
     while (file.len > 0) {
         struct piece line = take(&file, '\n');
@@ -106,10 +110,10 @@ static bool find_user(const struct user_text *text, struct piece file, struct us
         struct piece home = take(&line, ':');
 
         if (!number_of(uid_text.at, uid_text.len, &uid) || !number_of(gid_text.at, gid_text.len, &gid) ||
-            name.len == 0 || !(same(name, text->user, text->user_len) || (by_number && uid == asked)))
+            name.len == 0 || !(by_number ? uid == asked : same(name, text->user, text->user_len)))
             continue;
         ret->uid = uid;
-        ret->gid = gid;
+        ret->gid = uid == 0 ? 0 : gid;
         ret->name = name.at;
         ret->name_len = name.len;
         bool usable = home.len > 0 && home.len < USER_HOME_MAX && home.at[0] == '/' && !memchr(home.at, '\0', home.len);
@@ -187,10 +191,18 @@ int user_find(const struct user_text *text, const char *passwd, size_t passwd_le
 {
     struct user_found user = {0};
     const struct piece groups = {group, group_len};
-    bool found = find_user(text, (struct piece){passwd, passwd_len}, &user);
+    bool root = is_root(text), found = find_user(text, (struct piece){passwd, passwd_len}, &user);
 
-    if (!found && !number_of(text->user, text->user_len, &user.uid))
+    if (!found && !root && !number_of(text->user, text->user_len, &user.uid))
         return -ESRCH;
+    if (root) {
+        user.name = "root";
+        user.name_len = strlen(user.name);
+    }
+    if (root && !found) {
+        user.home = "/root";
+        user.home_len = strlen(user.home);
+    }
     int r = 0;
     if (text->group)
         r = find_group(text, groups, &user.gid);

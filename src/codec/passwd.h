@@ -3,7 +3,9 @@
  * passwd.h: who a user is, as it is written in requests and images (`NAME`, `NAME:GROUP`, `UID`, `UID:GID`, in any
  * mixture), and what /etc/passwd and /etc/group of a sandbox say about it. The rules are those of container engines:
  *
- *     user   the first line that has this name or this number; a number that no line has is good as it is, with group 0
+ *     user   the first line that has this name, or this number if it is one; a number that no line has is good as it
+ *            is, with group 0
+ *     root   uid 0 and group 0, whatever the files say; a line of uid 0 only names its home
  *     group  the same; without one it is the group of the user's line, and the groups that list the user are added
  *
  * Both files are the sandbox's own, so anything may be in them: a line that is not well-formed counts as absent. This
@@ -35,7 +37,7 @@ bool user_text_is_root(const char *text);
 struct user_found {
     uint32_t uid, gid;
     uint32_t n_groups, groups[USER_GROUPS_MAX]; /* Beside gid. */
-    const char *name, *home;                    /* They point into passwd; NULL if no line names the user. */
+    const char *name, *home; /* They point into passwd, or are root's own; NULL if no line names it. */
     size_t name_len, home_len;
 };
 /*

@@ -238,6 +238,24 @@ static struct brig_err gone_err(const struct sbox *sbox)
     return err;
 }
 
+void create_failure(const struct sbox *sbox, struct brig_err *err)
+{
+    const struct sbox_private *priv = sbox->priv;
+    const char *detail = priv->end.detail[0] ? priv->end.detail : brig_cause_name(priv->end.cause);
+
+    if (priv->create_err.code)
+        *err = priv->create_err;
+    else if (priv->ending.why[0])
+        (void)err_set(err, str_eq(priv->ending.why, "shutdown") ? BRIG_E_BUSY : BRIG_E_CONFLICT, 0,
+                      "the sandbox was ended (%s) while it was created", priv->ending.why);
+    else if (priv->end.code) /* the provider says which kind of refusal it is */
+        (void)err_set(err, priv->end.code, 0, "%s", detail);
+    else if (priv->end.cause == BRIG_CAUSE_POLICY)
+        (void)err_set(err, BRIG_E_REFUSED, 0, "%s", detail);
+    else
+        (void)err_set(err, BRIG_E_HOST, 0, "Failed to create sandbox: %s", detail);
+}
+
 void sbox_box_ended(void *ctx, const struct box_end *end)
 {
     struct sbox *sbox = ctx;

@@ -166,6 +166,7 @@ struct sbox_private {
     struct idem *idem;
     unsigned commits; /* The writes of the create that have not called back. */
     bool settling;    /* They have been asked for, or none is needed. */
+    bool again;       /* The parked box has died: another one is made once they are over. */
     struct brig_err create_err;
     struct call *mkdir; /* The call that makes the working directory. */
     struct call *find_user;
@@ -525,10 +526,7 @@ void create_listening(struct sbox *sbox, const struct brig_err *err); /* It has 
 void create_ended(struct sbox *sbox);                                 /* The box ended before the create was over. */
 int sbox_connect(struct sbox *sbox, int fd, struct brig_err *err) MUST_CHECK; /* Makes a link over the stream. */
 
-/*
- * Creates one for child.c. done is as for manager_create_sandbox(); *ret is there at once. It owns spec, also on
- * failure.
- */
+/* Creates one for child.c. done is as for manager_create_sandbox(); *ret is there at once. It owns spec always. */
 int manager_create_internal(struct manager *manager, const struct caller *caller, struct sbox_spec *spec,
                             sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err) MUST_CHECK;
 
@@ -540,6 +538,7 @@ void children_counted(void *ctx, const struct box_stats *stats); /* For struct b
 /* ---- death.c ------------------------------------------------------------------------------------------- */
 void sbox_box_ended(void *ctx, const struct box_end *end);
 void sbox_link_gone(void *ctx, const struct brig_err *why);
+void create_failure(const struct sbox *sbox, struct brig_err *err); /* Why a create whose box has ended failed. */
 /* The state is STOPPING already. */
 void sbox_stop(struct sbox *sbox, const struct caller *caller, const char *why, const char *by);
 /* soft_stop.c */

@@ -9,7 +9,8 @@
  * create; only a sandbox that brokers must have its authority's TLS certificate before there can be a box.
  *
  * A create that fits a parked sandbox (parked/parked.h) takes that: it has a box and an id already, and begins at the
- * row. If its services are not all ready any more, or it dies before its row is asked for, it is made the ordinary way.
+ * row. If its services are not all ready any more, or it dies before the create is answered, another box is made the
+ * ordinary way, and the row is written again.
  *
  * Until the commit the sandbox is `creating`; if anything fails, the box is ended, the caller gets the reason, and
  * nothing is left. A crash between `up` and the commit leaves a box without a row, which the next start ends as an
@@ -109,6 +110,16 @@ static void settle(struct sbox *sbox)
         running(sbox);
 }
 
+static void on_again(struct loop_timer *timer);
+
+/* From the loop: nobody is called back from within the create. */
+static void soon(struct sbox *sbox, loop_timer_fn *fn)
+{
+    sbox->priv->later.fn = fn;
+    /* moves it: cannot fail */
+    (void)!loop_timer_set(sbox->manager->loop, &sbox->priv->later, loop_now_ns(), NULL);
+}
+
 static void on_commit(void *ctx, const struct brig_err *err)
 {
     struct sbox *sbox = ctx;
@@ -117,7 +128,10 @@ static void on_commit(void *ctx, const struct brig_err *err)
     priv->commits--;
     if (err && !priv->create_err.code)
         priv->create_err = *err;
-    settle(sbox);
+    if (priv->again && priv->commits == 0 && sbox->state == SBOX_CREATING)
+        soon(sbox, on_again);
+    else
+        settle(sbox);
 }
 
 static void commit(struct sbox *sbox)
@@ -148,7 +162,7 @@ static void commit(struct sbox *sbox)
     if (r == 0) {
         r = row_write(sbox, on_commit, sbox, &err);
         priv->commits += r == 0;
-        priv->row = r == 0;
+        priv->row = priv->row || r == 0;
     }
     if (r < 0)
         give_up(sbox, &err);
@@ -269,7 +283,9 @@ static void on_taken(struct loop_timer *timer)
     (void)!sbox_park_later(sbox);
     if (sbox->state != SBOX_CREATING)
         return;
-    if (!sbox->spec.services)
+    if (sbox->priv->link_gone)
+        sbox_ops(sbox)->end(sbox->priv->box); /* create_ended() goes on */
+    else if (!sbox->spec.services)
         commit(sbox);
     else if (services_check(sbox, &err) < 0)
         create_services_done(sbox, &err);
@@ -281,30 +297,29 @@ static void on_again(struct loop_timer *timer)
     struct brig_err err = {0};
 
     (void)!sbox_park_later(sbox);
+    sbox->priv->again = false;
     link_destroy(take_ptr(&sbox->priv->link));
-    if (create_box(sbox, &err) == 0)
+    if (!sbox->priv->create_err.code && create_box(sbox, &err) == 0)
         return;
-    sbox->priv->create_err = err;
+    if (!sbox->priv->create_err.code)
+        sbox->priv->create_err = err;
     create_ended(sbox);
 }
 
-/* From the loop: nobody is called back from within the create. */
-static void soon(struct sbox *sbox, loop_timer_fn *fn)
-{
-    sbox->priv->later.fn = fn;
-    /* moves it: cannot fail */
-    (void)!loop_timer_set(sbox->manager->loop, &sbox->priv->later, loop_now_ns(), NULL);
-}
-
-/* The parked one was no good, and nobody has heard of it: the create begins again without it. */
+/*
+ * The parked one was no good, and nobody has heard of it: the create begins again without it, after the writes that it
+ * has asked for.
+ */
 static bool make_again(struct sbox *sbox)
 {
     struct sbox_private *priv = sbox->priv;
 
-    if (!priv->pooled || priv->settling || sbox->state != SBOX_CREATING || sbox->manager->shutting_down)
+    if (!priv->pooled || sbox->state != SBOX_CREATING || sbox->manager->shutting_down)
         return false;
-    priv->pooled = priv->up = false;
-    soon(sbox, on_again);
+    priv->pooled = priv->up = priv->settling = false;
+    priv->again = true;
+    if (priv->commits == 0)
+        soon(sbox, on_again);
     return true;
 }
 
@@ -434,24 +449,6 @@ void create_prepared(struct sbox *sbox, const struct brig_err *err)
         settle(sbox);
 }
 
-static void failure_of(const struct sbox *sbox, struct brig_err *err)
-{
-    const struct sbox_private *priv = sbox->priv;
-    const char *detail = priv->end.detail[0] ? priv->end.detail : brig_cause_name(priv->end.cause);
-
-    if (priv->create_err.code)
-        *err = priv->create_err;
-    else if (priv->ending.why[0])
-        (void)err_set(err, str_eq(priv->ending.why, "shutdown") ? BRIG_E_BUSY : BRIG_E_CONFLICT, 0,
-                      "the sandbox was ended (%s) while it was created", priv->ending.why);
-    else if (priv->end.code) /* the provider says which kind of refusal it is */
-        (void)err_set(err, priv->end.code, 0, "%s", detail);
-    else if (priv->end.cause == BRIG_CAUSE_POLICY)
-        (void)err_set(err, BRIG_E_REFUSED, 0, "%s", detail);
-    else
-        (void)err_set(err, BRIG_E_HOST, 0, "Failed to create sandbox: %s", detail);
-}
-
 void create_ended(struct sbox *sbox)
 {
     struct manager *manager = sbox->manager;
@@ -460,7 +457,7 @@ void create_ended(struct sbox *sbox)
 
     if (make_again(sbox))
         return;
-    failure_of(sbox, &err);
+    create_failure(sbox, &err);
     if (!priv->internal) {
         manager->creating--;
         manager->stats.create_failures++;

@@ -59,7 +59,8 @@ void sbox_moved(struct sbox *sbox, enum sbox_state to)
 int sbox_usable(const struct sbox *sbox, struct brig_err *err)
 {
     if (sbox->state != SBOX_RUNNING)
-        return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s", sbox_label(sbox), sbox_state_name(sbox->state));
+        return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s, not running", sbox_label(sbox),
+                       sbox_state_name(sbox->state));
     if (!sbox->link)
         return err_set(err, BRIG_E_GONE, 0, "sandbox %s does not answer any more", sbox_label(sbox));
     return 0;

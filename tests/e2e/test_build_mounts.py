@@ -191,6 +191,27 @@ class Caches(BuildTest):
                 self.assertEqual((build["state"], self.output(log)), ("done", seen), log)
         self.assertEqual((len(self.caches()), len(self.caches(admin))), (2, 1))
 
+    def test_a_user_key_removes_its_own_caches_only(self):
+        """Those of administrators, and of other keys, stay; an administrator removes all of them."""
+        self.base()
+        self.addCleanup(self.prune)
+        text = "FROM base\nRUN --mount=type=cache,target=/c,id=%s echo mine > /c/seen\n"
+        admin, user, other = self.d.key(role="admin"), self.d.key(), self.d.key()
+        names = {}
+        for who, key in (("socket", None), ("admin", admin), ("user", user)):
+            before = set(self.caches())
+            build, log = self.run_build(text % who, f"cache-of-{who}", key=key)
+            self.assertEqual(build["state"], "done", log)
+            (names[who],) = set(self.caches()) - before
+        for key, who in ((user, "socket"), (user, "admin"), (other, "socket"), (other, "admin"), (other, "user")):
+            answer = self.d.ask("DELETE", f"/v1/volumes/{names[who]}", key=key)
+            self.refused(answer, 403, "forbidden", f"volume {names[who]}: a cache of builds is removed by an "
+                         "administrator, or by the key that made it")
+        self.assertEqual(set(self.caches()), set(names.values()))
+        self.assertEqual(self.d.ask("DELETE", f"/v1/volumes/{names['user']}", key=user).status, 204)
+        self.assertEqual(self.d.ask("DELETE", f"/v1/volumes/{names['socket']}", key=admin).status, 204)
+        self.assertEqual(self.caches(), [names["admin"]])
+
 
 if __name__ == "__main__":
     unittest.main()

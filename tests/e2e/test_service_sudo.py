@@ -335,6 +335,17 @@ class Templates(BuildTest):
         none = self.sandbox(template="base")
         self.assertEqual(self.d.sh(none, f"ls {PLACE} /usr/local 2>/dev/null; echo $?")["stdout"], "2\n")
 
+    def test_root_is_uid_0_whatever_the_image_says(self):
+        lies = tar(entry("etc/passwd", b"root:x:1000:1000::/tmp:/bin/sh\n0:x:7:7::/:\nother:x:0:5::/srv:/bin/sh\n"),
+                   entry("etc/group", b"root:x:1000:\n"))
+        self.loaded(Image(base_layer(), lies).oci(), "name=lies")
+        box = self.sandbox(template="lies", sudo=True, **PATHS)
+        see = "sh -c 'id -u; id -g; echo $HOME $USER'"
+        for words in ("sudo", "sudo -u root", "sudo -u 0"):
+            self.assertEqual(self.d.sh(box, f"{words} {see}")["stdout"].split()[:3], ["0", "0", "/srv"], words)
+        self.assertEqual(self.d.sh(box, f"sudo {see}")["stdout"], "0\n0\n/srv root\n")
+        self.assertEqual(self.d.sh(box, "id -u; id -g", user="root")["stdout"], "0\n0\n")
+
     def test_directories_look_as_the_image_has_them(self):
         layer = tar(entry("usr", mode=0o755), entry("usr/local", mode=0o2775, gid=50),
                     entry("usr/local/bin", mode=0o751, uid=3, gid=4), entry("usr/local/bin/sudo", b"image\n", 0o755))

@@ -6,6 +6,7 @@ import concurrent.futures
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import unittest
 from datetime import datetime
@@ -322,6 +323,51 @@ def running(word):
         except (ValueError, OSError):
             pass
     return found
+
+
+def pid_1_of(pid):
+    """The first process of the sandbox that a process is in."""
+    while True:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+            of = dict(line.split(":\t", 1) for line in f.read().splitlines() if ":\t" in line)
+        if of["NSpid"].split()[-1] == "1":
+            return int(pid)
+        pid = of["PPid"]
+
+
+class Dies(PoolTest):
+    CONFIG = '[manager]\npool = 0\n[pool]\ntemplates = ["set=1"]\n'
+
+    @unittest.skipIf(os.environ.get("BRIG_TEST_PG_URL"), "it holds up SQLite by hand")
+    def test_while_its_create_is_written_down(self):
+        """The parked one is taken, and its row waits for the store: another box is made for the same sandbox."""
+        self.template('[[service]]\nname = "one"\nargv = ["/bin/sh", "-c", "echo > /tmp/up; exec sleep 987.65"]\n'
+                      'ready = { file = "/tmp/up" }\n')
+        self.full()
+        (pid,) = running(b"987.65")
+        first = pid_1_of(pid)
+        store = sqlite3.connect(os.path.join(self.d.dir, "state", "service", "brig.db"), timeout=30,
+                                isolation_level=None)
+        self.addCleanup(store.close)
+        claims = self.row()["claims"]
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            store.execute("BEGIN IMMEDIATE")
+            answer = thread.submit(self.d.ask, "POST", "/v1/sandboxes", {"template": "set", "name": "mine"})
+            wait_until("it is taken", lambda: self.row()["claims"] == claims + 1)
+            os.kill(first, signal.SIGKILL)
+            wait_until("brigd knows that it is gone",
+                       lambda: self.d.ask("GET", "/v1/sandboxes/mine").json.get("pooled") is not True)
+            store.execute("ROLLBACK")
+            answer = answer.result()
+        self.assertEqual(answer.status, 201, answer)
+        box = answer.json
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{box['id']}")
+        self.assertEqual((box["pooled"], box["name"], box["state"]), (False, "mine", "running"))
+        self.assertEqual(self.d.run("mine", "/bin/sh", "-c", "ls /tmp")["stdout"], "up\n")
+        kept = [e["action"] for e in self.audit() if e["object"] == box["id"]]
+        self.assertEqual([action for action in kept if action.startswith("sandbox.")], ["sandbox.create"])
+        self.d.ask("DELETE", f"/v1/sandboxes/{box['id']}")
+        self.assertEqual(self.d.ask("GET", f"/v1/certificates/{box['id']}").json["cause"], "deleted")
 
 
 class Whose(PoolTest):

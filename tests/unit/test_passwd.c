@@ -70,12 +70,38 @@ static void users(void **state)
     assert_true(found.gid == 7 && found.n_groups == 0);
     assert_int_equal(find("4711", &found), 0); /* whom no line names */
     assert_true(found.uid == 4711 && found.gid == 0 && found.n_groups == 0 && !found.name && !found.home);
-    assert_int_equal(find("77", &found), 0); /* a name of digits; its home is none */
+    assert_int_equal(find("77", &found), 0); /* a number is never a name */
+    assert_true(found.uid == 77 && found.gid == 0 && !found.name);
+    assert_int_equal(find("78", &found), 0); /* a home that is none */
     assert_true(found.uid == 78 && found.gid == 79 && !found.home);
     assert_int_equal(find("last", &found), 0); /* a line that just ends */
     assert_true(found.uid == 12 && found.gid == 13 && found.n_groups == 1 && found.groups[0] == 6);
     assert_int_equal(find("root", &found), 0);
     assert_true(found.uid == 0 && found.n_groups == 1 && found.groups[0] == 10);
+}
+
+/* Files that say that root is somebody else, and that somebody else is root. */
+static void root_is_zero(void **state)
+{
+    (void)state;
+    static const char lies[] = "root:x:1000:1000::/tmp/mine:/bin/sh\n0:x:1001:1001::/:\ntoor:x:0:1000::/toor:/bin/sh\n";
+    static const char groups[] = "root:x:1000:\nwheel:x:10:root\nmine:x:11:toor\n";
+    struct user_found found;
+    struct user_text parts;
+
+    assert_int_equal(user_text_parse("root", 4, &parts), 0);
+    assert_int_equal(user_find(&parts, lies, sizeof lies - 1, groups, sizeof groups - 1, &found), 0);
+    assert_true(found.uid == 0 && found.gid == 0 && found.n_groups == 1 && found.groups[0] == 10);
+    assert_true(found.name_len == 4 && memcmp(found.name, "root", 4) == 0);
+    assert_true(found.home_len == 5 && memcmp(found.home, "/toor", 5) == 0);
+    assert_int_equal(user_find(&parts, NULL, 0, NULL, 0, &found), 0); /* without any file */
+    assert_true(found.uid == 0 && found.gid == 0 && found.home_len == 5 && memcmp(found.home, "/root", 5) == 0);
+    assert_int_equal(user_text_parse("0", 1, &parts), 0);
+    assert_int_equal(user_find(&parts, lies, sizeof lies - 1, NULL, 0, &found), 0);
+    assert_true(found.uid == 0 && found.gid == 0);
+    assert_int_equal(user_text_parse("root:7", 6, &parts), 0); /* a group that was asked for */
+    assert_int_equal(user_find(&parts, lies, sizeof lies - 1, NULL, 0, &found), 0);
+    assert_true(found.uid == 0 && found.gid == 7 && found.n_groups == 0);
 }
 
 static void absent(void **state)
@@ -112,7 +138,7 @@ static void too_many_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(texts), cmocka_unit_test(users), cmocka_unit_test(absent),
-                                       cmocka_unit_test(too_many_groups)};
+                                       cmocka_unit_test(root_is_zero), cmocka_unit_test(too_many_groups)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,23 +56,20 @@ static long read_file(const char *path, char *out)
     return got < 0 ? got : len;
 }
 
-static bool is(const struct user_text *text, const char *name)
+static bool is_user(const struct user_text *text)
 {
-    return text->user_len == __builtin_strlen(name) && __builtin_memcmp(text->user, name, text->user_len) == 0;
+    return text->user_len == 4 && __builtin_memcmp(text->user, "user", 4) == 0;
 }
 
-/* The two users that every sandbox has, also where no file says so. */
+/* The user that every sandbox has beside root, also where no file says so. */
 static int find_own(const struct user_text *text, struct user_found *ret)
 {
-    const struct user_text root = {.user = "0", .user_len = 1, .group = text->group, .group_len = text->group_len};
     const struct user_text user = {.user = "1000", .user_len = 4, .group = "1000", .group_len = 4};
-    int r = is(text, "root")                   ? user_find(&root, NULL, 0, NULL, 0, ret)
-            : is(text, "user") && !text->group ? user_find(&user, NULL, 0, NULL, 0, ret)
-                                               : -ESRCH;
+    int r = is_user(text) && !text->group ? user_find(&user, NULL, 0, NULL, 0, ret) : -ESRCH;
 
     if (r == 0) {
-        ret->name = ret->uid == INSIDE_ROOT ? "root" : "user";
-        ret->home = ret->uid == INSIDE_ROOT ? "/root" : "/home/user";
+        ret->name = "user";
+        ret->home = "/home/user";
         ret->name_len = __builtin_strlen(ret->name);
         ret->home_len = __builtin_strlen(ret->home);
     }

@@ -263,6 +263,12 @@ int kept_remove(struct manager *manager, const struct caller *caller, struct obj
 int volume_remove(struct manager *manager, const struct caller *caller, const struct object *volume, disk_done_fn *done,
                   void *ctx, struct brig_err *err)
 {
+    /* What is in a cache decides what a build gives, and whose builds have it is not to be seen from its name. */
+    if (volume_is_cache(volume) && !caller_is_admin(caller) &&
+        (!caller->key_id[0] || !str_eq(caller->key_id, volume_of(volume)->key_id)))
+        return err_set(err, BRIG_E_FORBIDDEN, 0,
+                       "volume %s: a cache of builds is removed by an administrator, or by the key that made it",
+                       volume_of(volume)->name);
     for (const struct sbox *s = manager->first; s; s = s->next)
         if (has_volume(s, volume->id))
             return err_set(err, BRIG_E_CONFLICT, 0, "volume %s: sandbox %s has it attached", volume_of(volume)->name,
