@@ -30,6 +30,7 @@
 #define UPPER "/s/upper/root"
 #define WORK "/s/work/root"
 #define BRIG_DIR ".brig"
+#define WORKDIR_DEPTH 64u
 
 static const char *const own_files[][2] = {{TOP "/etc/hosts", "etc/hosts"},
                                            {TOP "/etc/hostname", "etc/hostname"},
@@ -161,6 +162,28 @@ static int look_alikes(struct enter *e, int probe)
     return r == 0 && p->trust ? look_alike(e, probe, TRUST_PLACE) : r;
 }
 
+/*
+ * The working directory of an image that has none is made by root, as container engines do. A link on the way leads to
+ * where our directory would hide it, and a very long way has no room in our layer: then nothing is made here, and
+ * brig-init tries as the sandbox's user.
+ */
+static int make_workdir(struct enter *e, int probe)
+{
+    const char *path = e->plan->workdir;
+    const uint64_t inside = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
+    AUTO_FD int there = SYS(sys_openat2(probe, path, O_PATH, 0, inside));
+    unsigned depth = 0;
+
+    if (there >= 0 || errno != ENOENT)
+        return 0;
+    for (const char *at = path; *at; at++)
+        depth += *at == '/';
+    if (depth > WORKDIR_DEPTH)
+        return 0;
+    TRY(e, path, mount_make_target(e->root_fd, path, true));
+    return look_alike(e, probe, path);
+}
+
 /* What is to be mounted on must be in our layer, unless the layers have it. */
 static int make_places(struct enter *e, const struct layers_overlay *overlay)
 {
@@ -168,7 +191,7 @@ static int make_places(struct enter *e, const struct layers_overlay *overlay)
     AUTO_FD int probe = -1;
     int r = 0;
 
-    if (p->n_binds > 0 || p->n_tmpfs > 0 || p->n_volumes > 0 || p->trust || p->raw_upper || p->sudo) {
+    if (p->n_binds > 0 || p->n_tmpfs > 0 || p->n_volumes > 0 || p->trust || p->raw_upper || p->sudo || p->workdir) {
         r = mount_overlay(e, overlay, PROBE, &probe);
         if (r == 0)
             r = enter_missing(e, probe);
@@ -176,6 +199,8 @@ static int make_places(struct enter *e, const struct layers_overlay *overlay)
             r = look_alikes(e, probe);
         if (r == 0 && p->sudo)
             r = look_alike(e, probe, SUDO_DIR);
+        if (r == 0 && p->workdir)
+            r = make_workdir(e, probe);
     }
     return r == 0 && p->raw_upper ? make_brig_dir(e) : r;
 }

@@ -114,6 +114,7 @@ struct jail_plan {
     const char *layers;
     unsigned n_layers;
     const char *new_layer; /* The name of the layer that is made at LAYER_VIEW, or NULL. */
+    const char *workdir;   /* A directory that is made, as root's, where the layers do not have it; or NULL. */
     bool raw_upper; /* The upper of the root is at /.brig/upper, and the places of the store are the root's own. */
     bool raw_top;   /* With new_layer: the topmost of layers is at /.brig/upper. */
     bool writable_root;

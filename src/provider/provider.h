@@ -81,6 +81,7 @@ struct provider_spec {
      */
     const char *const *layers;
     size_t n_layers;
+    const char *workdir; /* With layers: root makes this directory if they do not have it. NULL: none. */
     /*
      * The name of a new layer (LAYER_MAKE). The root is then the template host, and /layer is a merged view: an overlay
      * over `layers` (there may be none) whose upper is the new layer. It needs root inside. The program brig-layer is

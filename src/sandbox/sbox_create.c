@@ -386,6 +386,12 @@ void create_listening(struct sbox *sbox, const struct brig_err *err)
         settle(sbox);
 }
 
+/* Is the working directory the one that the image names? */
+static bool of_image(const struct sbox_spec *spec)
+{
+    return spec->image && spec->image->info.n_layers > 0 && str_eq(spec->image->info.image.workdir, spec->workdir);
+}
+
 static int make_box(struct sbox *sbox, struct brig_err *err)
 {
     struct manager *manager = sbox->manager;
@@ -404,6 +410,7 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
         .rootfs = place.rootfs[0] ? place.rootfs : NULL,
         .layers = spec->image ? spec->image->info.layers : spec->below,
         .n_layers = spec->image ? spec->image->info.n_layers : spec->n_below,
+        .workdir = of_image(spec) ? spec->workdir : NULL,
         .new_layer = spec->new_layer,
         .raw_upper = spec->raw_upper,
         .tmpfs = spec->tmpfs,

@@ -242,6 +242,10 @@ static int prepare_layers(struct sandbox *s, const struct run_spec *run, struct 
     p->layers = run->layers;
     p->n_layers = run->n_layers;
     p->new_layer = run->new_layer;
+    /* The set-up makes /workspace anyway. */
+    p->workdir = run->new_layer || strcmp(run->workdir, "/") == 0 || strcmp(run->workdir, "/workspace") == 0
+                     ? NULL
+                     : run->workdir;
     p->raw_upper = (run->flags & WIRE_RUN_RAW_UPPER) && !run->new_layer;
     p->raw_top = (run->flags & WIRE_RUN_RAW_UPPER) && run->new_layer;
     return r;

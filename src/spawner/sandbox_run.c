@@ -325,7 +325,8 @@ void sandbox_start(const struct sandbox *s, const struct run_spec *run, struct g
         .writable_root = (run->flags & BRIG_RUN_WRITABLE_ROOT) != 0,
         .n_argv = run->n_argv,
         .n_env = run->n_env,
-        .workdir = run->workdir,
+        /* Each program of a service names its own; of layers it may be one that only some users may enter. */
+        .workdir = (run->flags & WIRE_RUN_SERVICE) && run->n_layers > 0 ? "/" : run->workdir,
     };
     memcpy(ret->ns_host, host->ns, sizeof ret->ns_host);
 }

@@ -52,6 +52,29 @@ class Programs(TemplateTest):
             note = self.d.ask("GET", f"/v1/sandboxes/{box}").json["note"]
             self.assertRegex(note, r"^the working directory of the image /\S+: .*: /workspace is used$")
 
+    def test_a_working_directory_that_is_missing_is_roots(self):
+        """As container engines make it: with the image's own user, and also where nobody could write."""
+        over = tar(entry("etc/passwd", b"app:x:1001:50::/srv:\n"), entry("opt", mode=0o751, uid=3, gid=4),
+                   entry("lnk", link="/opt", kind=b"2"))
+        see = {"argv": ["/bin/sh", "-c", "pwd; stat -c '%u %g %a' . ..; touch x 2>/dev/null; echo $?"]}
+        for name, more in (("app", {"User": "app"}), ("plain", {}), ("asroot", {"User": "root"})):
+            image = Image(base_layer(), over, config={"WorkingDir": "/opt/a/b", "Env": ["PATH=/bin"], **more})
+            self.loaded(image.oci(), f"name={name}")
+            for writable in (False, True):
+                made = self.d.create(template=name, writable_root=writable)
+                self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made['id']}")
+                self.assertNotIn("note", made)
+                own = "0" if writable and name == "asroot" else "1"
+                self.assertEqual(self.said(made["id"], see), f"/opt/a/b\n0 0 755\n0 0 755\n{own}\n", (name, writable))
+                # What the image has on the way looks as the image has it.
+                self.assertEqual(self.said(made["id"], {"argv": ["/bin/sh", "-c", "stat -c '%u %g %a' /opt"]}),
+                                 "3 4 751\n")
+        for name, workdir in (("bylink", "/lnk/c"), ("deep", "/d" * 100)):
+            self.loaded(Image(base_layer(), over, config={"WorkingDir": workdir, "User": "app"}).oci(), f"name={name}")
+            made = self.d.create(template=name)
+            self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made['id']}")
+            self.assertRegex(made["note"], "^the working directory of the image is not there .*: /workspace is used$")
+
     def test_what_an_image_says_is_bounded(self):
         """Every sandbox of the image keeps it, and every answer about one has it."""
         for member in ({"Labels": {f"k{i}": "v" * 60000 for i in range(5)}},

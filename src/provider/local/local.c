@@ -91,6 +91,7 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
     struct wire_run msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_RUN, local->next_number}};
     struct brig_spec wanted = {.size = sizeof wanted,
                                .rootfs = spec->rootfs,
+                               .workdir = spec->workdir,
                                .flags = (spec->writable_root ? BRIG_RUN_WRITABLE_ROOT : 0) |
                                         (spec->root_inside ? BRIG_RUN_ROOT : 0),
                                .profile = spec->profile,
