@@ -509,9 +509,17 @@ def run_lanes(jobs, count, env, report):
     """jobs: [(name, function of an environment)]; each runs in the first lane that is free.  Without a count, one after
     the other."""
     queue = collections.deque(lanes.longest_first(jobs, lambda job: job[0]) if count else jobs)
+    looking = threading.Lock()  # two lanes that see the same idle second would both fill it
 
-    def run_lane(lane, lane_env):
-        while True:
+    def run_more(lane, lane_env):
+        while queue and not GROUPS.stopped:
+            with looking:
+                begin = lanes.time_is_left()
+            if begin:
+                run_lane(lane, lane_env, 1)
+
+    def run_lane(lane, lane_env, at_most=None):
+        for _ in range(at_most or len(jobs)):
             try:
                 name, job = queue.popleft()
             except IndexError:  # another lane took the last
@@ -524,9 +532,10 @@ def run_lanes(jobs, count, env, report):
 
     if not count:
         run_lane("", env)
-    names = [f"{RUN}-{lane}" for lane in range(1, count + 1)]
-    with concurrent.futures.ThreadPoolExecutor(max(count, 1)) as pool:
-        for lane in [pool.submit(run_lane, name, {**env, "BRIG_TEST_LANE": name}) for name in names]:
+    how = [run_lane] * count + [run_more] * (lanes.MORE if count else 0)
+    with concurrent.futures.ThreadPoolExecutor(max(len(how), 1)) as pool:
+        names = [f"{RUN}-{lane}" for lane in range(1, len(how) + 1)]
+        for lane in [pool.submit(run, name, {**env, "BRIG_TEST_LANE": name}) for run, name in zip(how, names)]:
             lane.result()
 
 

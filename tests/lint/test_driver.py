@@ -115,10 +115,15 @@ class Driver(unittest.TestCase):
         (self.dir / "tests/lint").mkdir(parents=True)
         for path in (ROOT / "tests").glob("*.py"):
             shutil.copy(path, self.dir / "tests")
-        one = self.dir / "tests/lanes.py"  # its modules run one after the other, so that it is known which was not run
-        text, count = re.subn(r"(?m)^COUNT = .*$", "COUNT = 1", one.read_text(encoding="utf-8"))
-        self.assertEqual(count, 1)
-        one.write_text(text, encoding="utf-8")
+        # Its modules run one after the other, so that it is known which was not run.
+        self.set_lanes(COUNT=1, MORE=0)
+
+    def set_lanes(self, **values):
+        path = self.dir / "tests/lanes.py"
+        for name, value in values.items():
+            text, count = re.subn(rf"(?m)^{name} = .*$", f"{name} = {value}", path.read_text(encoding="utf-8"))
+            self.assertEqual(count, 1)
+            path.write_text(text, encoding="utf-8")
 
     def start(self, prefix=(), **modules):
         for name, text in modules.items():
@@ -245,6 +250,22 @@ class Driver(unittest.TestCase):
         dearest = said.partition("dearest")[2].splitlines()[1].split()
         self.assertEqual(dearest[4:], ["lint:test_b.py"], said)
         self.assertGreaterEqual(float(dearest[0]), 0.3, said)
+
+    @unittest.skipUnless(lanes.possible(), "root, two cores and cgroup v1: lanes")
+    def test_a_further_lane_begins_while_the_cores_have_time_left(self):
+        """The first module waits for the second."""
+        self.set_lanes(MORE=1, IDLE_SHARE=0)
+        goes = PASSES + f"\nopen('{self.dir}/go', 'w').close()\n"
+        status, said = self.finish(self.start(a=WAITS % {"dir": self.dir}, b=goes))
+        self.assertEqual((status, said.splitlines()[-1]), (0, "2 passed, 0 failed, 0 skipped"), said)
+
+    @unittest.skipUnless(lanes.possible(), "root, two cores and cgroup v1: lanes")
+    def test_a_further_lane_does_not_begin_on_a_busy_machine(self):
+        """All modules run in the first lane, though the second one looks often."""
+        self.set_lanes(MORE=1, IDLE_SHARE=2, LOOK_SECONDS=0.02)
+        first = LANE.replace('"/brig-lane-" not in path', 'not path.endswith("-1")')
+        status, said = self.finish(self.start(a=first, b=first))
+        self.assertEqual((status, said.splitlines()[-1]), (0, "2 passed, 0 failed, 0 skipped"), said)
 
     @unittest.skipUnless(lanes.possible(), "root, two cores and cgroup v1: lanes")
     def test_a_lane_has_a_cgroup_in_every_hierarchy(self):
