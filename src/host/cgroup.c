@@ -107,11 +107,26 @@ static int put_number(int dir, const char *file, uint64_t value, struct brig_err
     return r < 0 ? err_set(err, BRIG_E_HOST, -r, "%s = %s", file, text) : 0;
 }
 
+/*
+ * The whole of a file of counters, with a NUL, by one call: the kernel writes such a file at once and gives all of it
+ * to a reader with room for it. Somebody waits for these numbers. False if it cannot be read or has no room.
+ */
+static bool read_counters(int dir, const char *file, char *text, size_t size)
+{
+    AUTO_FD int fd = dir < 0 ? -1 : fd_openat_read(dir, file);
+    ssize_t n = fd < 0 ? -1 : SYS(read(fd, text, size));
+
+    if (n <= 0 || (size_t)n == size)
+        return false;
+    text[n] = '\0';
+    return true;
+}
+
 uint64_t cg_number(int dir, const char *file)
 {
     char text[64];
 
-    if (dir < 0 || fd_read_file(dir, file, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
+    if (!read_counters(dir, file, text, sizeof text) || text[0] < '0' || text[0] > '9')
         return BRIG_USAGE_UNKNOWN;
     return strtoull(text, NULL, 10);
 }
@@ -121,7 +136,7 @@ uint64_t cg_keyed(int dir, const char *file, const char *key)
     char text[4096];
     size_t len = strlen(key);
 
-    if (dir < 0 || fd_read_file(dir, file, text, sizeof text) <= 0)
+    if (!read_counters(dir, file, text, sizeof text))
         return BRIG_USAGE_UNKNOWN;
     for (char *p = text; p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
         if (strncmp(p, key, len) == 0 && p[len] == ' ')

@@ -11,6 +11,7 @@
 #define POOL_IDLE_NS (60 * NS_PER_SEC)
 #define POOL_MAKING_PER_CORE 4u        /* The children in making at once; more would only disturb each other. */
 #define POOL_HELD_NS (150 * NS_PER_MS) /* A refill waits for short runs no longer than this. */
+#define POOL_PAUSE_NS (5 * NS_PER_MS)  /* And for the next run, while more than half of the children are there. */
 #define POOL_ROOM_NS (10 * NS_PER_MS)  /* The time between two looks for room under `[tools] max_runs`. */
 #define POOL_ROOM_TRIES 100u
 #define POOL_EXEC_NS (10 * NS_PER_SEC) /* The time without a zygote after it has failed. */
@@ -69,6 +70,7 @@ struct pool {
     struct pool_wait *told, *told_last; /* Those that must be called from the loop. */
     struct loop_timer tell;
     bool ticking, refilling; /* the timers are armed */
+    bool pausing;            /* and the refill's only for a pause in the runs */
 };
 
 /* pool_size.c */

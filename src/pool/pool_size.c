@@ -39,14 +39,16 @@ void group_count(struct group *group)
 
 void pool_refill_soon(struct pool *pool)
 {
+    pool->pausing = false;
     /* without memory for it the tick does it */
     pool->refilling = loop_timer_set(pool->loop, &pool->refill, loop_now_ns(), NULL) == 0;
 }
 
 /*
  * Making a child costs a core some milliseconds and keeps the spawner busy, while runs that end just then need both
- * too. So after a claim the refill waits until the present runs are over, but not for ever, and not if somebody waits
- * for a child.
+ * too. So after a claim the refill waits until the present runs are over, and while there are children enough also for
+ * a pause: whoever makes one call after the other gets the next one before its child is replaced. It does not wait for
+ * ever, and not if somebody waits for a child.
  */
 void pool_refill_later(struct pool *pool)
 {
@@ -57,15 +59,35 @@ void pool_refill_later(struct pool *pool)
         pool->held_since_ns = now;
     if (now - pool->held_since_ns > POOL_HELD_NS)
         pool_refill_soon(pool);
-    else if (!pool->refilling)
+    else if (!pool->refilling || pool->pausing)
         pool->refilling = loop_timer_set(pool->loop, &pool->refill, pool->held_since_ns + POOL_HELD_NS, NULL) == 0;
+    pool->pausing = false;
+}
+
+static bool has_enough(const struct pool *pool)
+{
+    for (const struct group *g = pool->groups; g; g = g->next)
+        if (g->waits || 2 * g->n_parked < group_target(g))
+            return false;
+    return true;
+}
+
+static void refill_after_a_pause(struct pool *pool)
+{
+    const uint64_t pause = loop_now_ns() + POOL_PAUSE_NS, last = pool->held_since_ns + POOL_HELD_NS;
+
+    pool->pausing = pool->refilling = loop_timer_set(pool->loop, &pool->refill, pause < last ? pause : last, NULL) == 0;
 }
 
 void pool_breathe(struct pool *pool)
 {
     if (pool->running > 0)
         pool->running--;
-    if (pool->running == 0 && pool->held_since_ns)
+    if (pool->running > 0 || !pool->held_since_ns)
+        return;
+    if (has_enough(pool))
+        refill_after_a_pause(pool);
+    else
         pool_refill_soon(pool);
 }
 
@@ -135,7 +157,7 @@ void pool_refill(struct loop_timer *timer)
     uint64_t now = loop_now_ns();
     struct brig_err err = {0};
 
-    pool->refilling = false;
+    pool->refilling = pool->pausing = false;
     pool->held_since_ns = 0;
     while (pool->n_making < pool->making_max) {
         struct group *group = next_waited(pool);

@@ -64,6 +64,11 @@ struct child_claim {
     bool keep_files; /* Do not end it with the answer; child_release() does (to fetch /workspace/out). */
     /* Gets the output as it comes, before it is cut for the receipt; stream is 1 or 2. May be NULL. */
     void (*output_data)(void *ctx, unsigned stream, const uint8_t *data, size_t len);
+    /*
+     * Called at most once, before done(): the answer is complete, and only numbers are still to come. What it gets is
+     * that part of done()'s that cannot change any more: the cause, the answer, the output. May be NULL.
+     */
+    void (*answered)(void *ctx, const struct child_done *done);
     /* Called exactly once. The child is dead afterwards (with keep_files: after child_release()). */
     void (*done)(void *ctx, const struct child_done *done);
     void *ctx;

@@ -104,17 +104,24 @@ static uint64_t add(struct run *run, const char *outcome, const char *detail, bo
                                                                : 0;
 }
 
+void run_describe(struct run *run)
+{
+    struct buf *described = &run->outcome->described;
+
+    if (!run->executor->o.audit || described->len > 0)
+        return;
+    describe(run, described);
+    put_payloads(run, described);
+}
+
 uint64_t run_audit(struct run *run)
 {
-    AUTO_BUF struct buf detail = BUF_INIT(4096);
     const struct outcome *o = run->outcome;
 
     if (!run->executor->o.audit)
         return 0;
-    describe(run, &detail);
-    put_payloads(run, &detail);
-    const char *cause = brig_cause_name(o->r.cause);
-    return add(run, cause, detail.data ? detail.data : run->id, false);
+    run_describe(run);
+    return add(run, brig_cause_name(o->r.cause), o->described.len ? o->described.data : run->id, false);
 }
 
 void run_audit_refused(struct run *run)

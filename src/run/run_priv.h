@@ -34,6 +34,7 @@
 #define TEXT_MAX (SIZE_MAX / 4)
 #define RUN_ARENA_MAX (256u << 20) /* of a run without a request */
 #define WHY_MAX 200u
+#define RUN_DESCRIBED_MAX 4096u
 
 /* One file each: step_check.c ... */
 enum run_step {
@@ -62,6 +63,9 @@ struct outcome {
     uint64_t scrubbed;
     const struct json_value *files;
     struct frame_answer answer;
+    int exit_code;        /* as the answer says it; or -1 */
+    int broken;           /* -ENOMEM: there is no memory for the result */
+    struct buf described; /* the words of the audit event (run_describe) */
 };
 
 struct run {
@@ -220,6 +224,8 @@ void place_failed(struct run *run, const struct brig_err *why, bool transient);
 int place_live(struct run *run, struct brig_err *err) MUST_CHECK;
 void reuse_cancel(struct reuse_wait *wait);
 /* step_result.c */
+/* The answer is there, and only numbers are still to come: the part of step_result() that needs none is done. */
+void run_answered(struct run *run, const struct child_done *done);
 /* Ends a run without a child; its caller is called and the run is gone (from the loop, within executor_run()). */
 void run_result_error(struct run *run, enum brig_cause cause, const char *type, const char *message);
 void run_over(struct run *run); /* run->outcome is complete: stores the agent's state, then calls step_receipt(). */
@@ -231,6 +237,7 @@ void run_store_open(struct run *run); /* A background run has begun. */
 void run_put(const struct run *run, bool now, struct json *json);
 /* run_audit.c */
 uint64_t run_audit(struct run *run);
+void run_describe(struct run *run); /* Writes the words of that event ahead of it. */
 void run_audit_refused(struct run *run);
 /* derive_schema.c */
 void schemas_free(struct executor *executor);

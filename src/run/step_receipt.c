@@ -178,12 +178,12 @@ void step_receipt(struct run *run)
     uint64_t seq = run_audit(run);
     int r = put_receipt(run, seq, &receipt);
 
-    if (r == 0)
-        store(run, receipt.data);
     fill_result(run, &receipt, &result);
     if (r < 0)
         (void)err_nomem(&err);
     if (run->events.done)
         run->events.done(run->events.ctx, r < 0 ? NULL : &result, r < 0 ? &err : NULL, 0);
+    if (r == 0) /* Nobody waits for it, and whoever asks for the row asks after it was handed over. */
+        store(run, receipt.data);
     run_free(run);
 }

@@ -25,6 +25,7 @@ void outcome_done(struct outcome *o)
     buf_done(&o->state);
     buf_done(&o->state_diff);
     buf_done(&o->learned);
+    buf_done(&o->described);
     frame_answer_done(&o->answer);
 }
 
@@ -32,13 +33,15 @@ static struct outcome *outcome_begin(struct run *run)
 {
     struct outcome *o = run->outcome = &run->outcome_memory;
 
-    *o = (struct outcome){.func_return = BUF_INIT(TEXT_MAX),
+    *o = (struct outcome){.exit_code = -1,
+                          .func_return = BUF_INIT(TEXT_MAX),
                           .text = BUF_INIT(TEXT_MAX),
                           .error_message = BUF_INIT(TEXT_MAX),
                           .traceback = BUF_INIT(TEXT_MAX),
                           .state = BUF_INIT(TEXT_MAX),
                           .state_diff = BUF_INIT(TEXT_MAX),
-                          .learned = BUF_INIT(TEXT_MAX)};
+                          .learned = BUF_INIT(TEXT_MAX),
+                          .described = BUF_INIT(RUN_DESCRIBED_MAX)};
     for (int i = 0; i < 3; i++)
         o->out[i] = BUF_INIT(TEXT_MAX);
     o->r = (struct brig_receipt){.size = sizeof o->r};
@@ -356,8 +359,8 @@ static int judge(struct run *run, const struct child_done *done)
         r = take_files(run, o->answer.files);
     if (r < 0)
         return no_answer(run, done, r);
-    if (o->answer.exit_code >= 0 && run->kind != FRAME_TOOL)
-        o->r.exit_code = o->answer.exit_code;
+    if (run->kind != FRAME_TOOL)
+        o->exit_code = o->answer.exit_code;
     if (!o->answer.ok)
         return set_error(run, o->answer.error_type[0] ? o->answer.error_type : "Exception", o->answer.error_message,
                          o->answer.traceback);
@@ -375,31 +378,48 @@ static void flush_output(struct run *run)
     }
 }
 
-/* Fills run->outcome; whether files may have been left. */
-static bool take_outcome(struct run *run, const struct child_done *done)
+/* All of run->outcome that the answer decides. */
+static void take_said(struct run *run, const struct child_done *done)
 {
+    flush_output(run);
     struct outcome *o = outcome_begin(run);
     uint64_t before = run->scrub ? scrub_count(run->scrub) : 0;
     int r = 0;
 
-    fill_receipt(run, done);
-    o->here = run->child != NULL;
-    o->of_zygote = run->child && child_of_zygote(run->child);
     for (int i = 1; i < 3 && r == 0; i++)
         r = clean_cut(run, done->output[i] ? done->output[i] : "", done->output[i] ? done->output_len[i] : 0,
                       done->truncated[i], &o->out[i]);
-    if (r == 0)
-        r = judge(run, done);
-    if (r < 0) { /* what cannot be cleaned is not shown */
+    o->broken = r == 0 ? judge(run, done) : r;
+    o->scrubbed = run->scrub ? scrub_count(run->scrub) - before : 0;
+}
+
+void run_answered(struct run *run, const struct child_done *done)
+{
+    take_said(run, done);
+    run_describe(run);
+}
+
+/* Completes run->outcome; whether files may have been left. */
+static bool take_outcome(struct run *run, const struct child_done *done)
+{
+    if (!run->outcome)
+        take_said(run, done);
+    struct outcome *o = run->outcome;
+
+    fill_receipt(run, done);
+    if (o->exit_code >= 0)
+        o->r.exit_code = o->exit_code;
+    o->here = run->child != NULL;
+    o->of_zygote = run->child && child_of_zygote(run->child);
+    if (o->broken < 0) { /* what cannot be cleaned is not shown */
         for (int i = 1; i < 3; i++)
             o->out[i].len = 0;
         o->ok = o->state_changed = false;
-        o->func_return.len = o->text.len = 0;
+        o->func_return.len = o->text.len = o->described.len = 0;
         o->r.cause = BRIG_CAUSE_HOST_ERROR;
         snprintf(o->r.detail, sizeof o->r.detail, "out of memory for the result");
         (void)!buf_append_str(&o->func_return, "null");
     }
-    o->scrubbed = run->scrub ? scrub_count(run->scrub) - before : 0;
     return done->started && !o->answer.nothing_left;
 }
 
@@ -446,7 +466,6 @@ void step_result(struct run *run, const struct child_done *done)
     char org[64], id[48];
 
     run->step = STEP_RESULT;
-    flush_output(run);
     str_assign(org, run->caller.org_id);
     str_assign(id, run->id);
     const bool look = take_outcome(run, done) && keep;

@@ -94,6 +94,11 @@ static void on_output(void *ctx, unsigned stream, const uint8_t *data, size_t le
 
 /* ---- the answer ----------------------------------------------------------------------------------------- */
 
+static void on_answer(void *ctx, const struct child_done *done)
+{
+    run_answered(ctx, done);
+}
+
 static void on_answered(void *ctx, const struct child_done *done)
 {
     struct run *run = ctx;
@@ -129,6 +134,7 @@ static void fill_claim(struct run *run, struct child_claim *ret, struct buf *req
                                 .network = run->network,
                                 .keep_files = run->keep_files,
                                 .output_data = run->events.output ? on_output : NULL,
+                                .answered = on_answer,
                                 .done = on_answered,
                                 .ctx = run};
     str_assign(ret->run_id, run->id);

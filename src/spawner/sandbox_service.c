@@ -233,11 +233,12 @@ void service_stats(struct sandbox *s, enum wire_type type)
     struct wire_stats msg = {.head = {WIRE_MAGIC, WIRE_VERSION, (uint16_t)type, s->run->number},
                              .at_ns = clock_mono_ns()};
     struct brig_usage usage = {.read_bytes = BRIG_USAGE_UNKNOWN, .written_bytes = BRIG_USAGE_UNKNOWN};
+    const bool over = type == WIRE_COUNTED; /* what it has at this moment is of no use, and its caller waits */
 
     msg.cpu_ns = cg_usage(&s->cg, &usage);
-    msg.memory_bytes = cg_memory_bytes(&s->cg);
+    msg.memory_bytes = over ? BRIG_USAGE_UNKNOWN : cg_memory_bytes(&s->cg);
     msg.memory_peak_bytes = usage.memory_peak_bytes;
-    msg.pids = cg_pids(&s->cg);
+    msg.pids = over ? BRIG_USAGE_UNKNOWN : cg_pids(&s->cg);
     msg.pids_peak = usage.pids_peak;
     msg.read_bytes = usage.read_bytes;
     msg.written_bytes = usage.written_bytes;

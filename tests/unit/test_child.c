@@ -6,7 +6,7 @@
 #include "sandbox/child/child_private.h"
 
 static struct {
-    unsigned parked, lost, done, streamed;
+    unsigned parked, lost, done, answers, streamed;
     struct child *child;
     char why[256];
     struct child_done how;
@@ -24,6 +24,14 @@ static void on_lost(void *ctx UNUSED, struct child *child UNUSED, const struct b
 {
     seen.lost++;
     snprintf(seen.why, sizeof seen.why, "%s", why->message);
+}
+
+static void on_answer(void *ctx UNUSED, const struct child_done *done)
+{
+    assert_int_equal(seen.done, 0);
+    assert_int_equal(done->cause, BRIG_CAUSE_EXITED);
+    seen.answers++;
+    snprintf(seen.answer, sizeof seen.answer, "%.*s", (int)done->answer_len, done->answer);
 }
 
 static void on_done(void *ctx UNUSED, const struct child_done *done)
@@ -187,14 +195,16 @@ static void numbers_come_with_the_answer(void **state)
 {
     struct rig *rig = *state;
     struct child_claim claim = plain();
-    struct child *child = claimed(rig, &claim);
 
+    claim.answered = on_answer;
+    struct child *child = claimed(rig, &claim);
     rig->fake.hold_stats = true; /* nobody who is asked answers */
     counted(child, 25, 0);
     assert_int_equal(seen.done, 0);
     peer_say(rig_peer(child_sbox(child)), 1, "a", 1, true);
     RIG_UNTIL(rig, seen.done == 1);
     assert_int_equal(seen.how.usage.cpu_ms, 20);
+    assert_int_equal(seen.answers, 0); /* nothing was waited for */
 
     rig->fake.hold_stats = false;
     seen.done = 0;
@@ -204,8 +214,11 @@ static void numbers_come_with_the_answer(void **state)
     peer_say(rig_peer(child_sbox(child)), 1, "b", 1, true);
     RIG_UNTIL(rig, child->talk == CHILD_ANSWERED);
     assert_int_equal(seen.done, 0);
+    assert_int_equal(seen.answers, 1); /* it is looked at while its numbers are under way */
+    assert_string_equal(seen.answer, "b");
     counted(child, 35, 0);
     assert_int_equal(seen.done, 1);
+    assert_int_equal(seen.answers, 1);
     assert_int_equal(seen.how.usage.cpu_ms, 30);
 
     rig->fake.hold_stats = false;

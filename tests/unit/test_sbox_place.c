@@ -92,6 +92,25 @@ static void unknown_and_off(void **state)
     assert_int_equal(rig->fake.made + second.made, 0);
 }
 
+/* What a provider has not, and what it can only promise, is not asked of it. */
+static void a_provider_makes_what_it_can(void **state UNUSED)
+{
+    const struct provider_ops ops = {
+        .name = "some", .caps = PROVIDER_ROOTFS, .protects = BRIG_LAYER_BIT(BRIG_LAYER_SECCOMP)};
+    struct provider_spec spec = {.rootfs = "/", .require = BRIG_LAYER_BIT(BRIG_LAYER_SECCOMP)};
+    struct brig_err err = {0};
+
+    assert_int_equal(provider_fits(&ops, &spec, &err), 0);
+    spec.n_binds = 1;
+    assert_true(provider_fits(&ops, &spec, &err) < 0);
+    assert_string_equal(err.message, "the provider some has no binds");
+    spec.n_binds = 0;
+    spec.require |= BRIG_LAYER_BIT(BRIG_LAYER_LANDLOCK);
+    assert_true(provider_fits(&ops, &spec, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_REFUSED);
+    assert_string_equal(err.message, "required layer landlock: the provider some cannot show it");
+}
+
 /* What it does not have is refused by its name, before anything is made. */
 static void what_one_lacks(void **state)
 {
@@ -278,8 +297,15 @@ static void attempts(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        TWO(each_makes_its_own),     TWO(unknown_and_off),         TWO(what_one_lacks), TWO(its_word_is_not_a_reading),
-        TWO(recovered_from_its_own), TWO(its_provider_is_off_now), TWO(attempts),       TWO(names),
+        cmocka_unit_test(a_provider_makes_what_it_can),
+        TWO(each_makes_its_own),
+        TWO(unknown_and_off),
+        TWO(what_one_lacks),
+        TWO(its_word_is_not_a_reading),
+        TWO(recovered_from_its_own),
+        TWO(its_provider_is_off_now),
+        TWO(attempts),
+        TWO(names),
         cmocka_unit_test(fits),
     };
 

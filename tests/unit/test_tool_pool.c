@@ -239,6 +239,38 @@ static void refilled_by_demand(void **state)
     assert_int_equal(n_alive - t->n_given, 3); /* two in this second: three */
 }
 
+/* While more than half of the children are there, whoever makes one call after the other is not disturbed. */
+static void refilled_in_a_pause(void **state)
+{
+    struct test *t = *state;
+
+    assert_int_equal(pool_prewarm(t->pool, &python, 8, NULL), 0);
+    while (n_made < 8)
+        turn(t), park_all();
+    turn(t);
+    for (int i = 0; i < 4; i++) {
+        t->given[t->n_given++] = pool_try(t->pool, &python);
+        assert_non_null(t->given[t->n_given - 1]);
+        assert_true(t->pool->refilling && !t->pool->pausing); /* not before the run is over, at the latest later */
+        pool_breathe(t->pool);
+        assert_true(t->pool->refilling && t->pool->pausing);
+    }
+    t->given[t->n_given++] = pool_try(t->pool, &python);
+    pool_breathe(t->pool);
+    assert_true(t->pool->refilling && !t->pool->pausing); /* three of eight: now */
+    turn(t);
+    assert_true(n_made > 8);
+    while (n_alive - t->n_given < group_target(t->pool->groups))
+        turn(t), park_all();
+    turn(t), park_all();
+    const unsigned made_before = n_made;
+    t->given[t->n_given++] = pool_try(t->pool, &python);
+    pool_breathe(t->pool);
+    assert_true(t->pool->pausing);
+    while (n_made == made_before) /* the pause ends by itself */
+        assert_int_equal(loop_run_once(t->loop, -1, NULL), 0);
+}
+
 static void prewarmed_and_bounded(void **state)
 {
     struct test *t = *state;
@@ -430,14 +462,9 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(waiters_are_served_in_order),
-        CASE(refilled_by_demand),
-        CASE(prewarmed_and_bounded),
-        CASE(keys_do_not_mix),
-        CASE(sets_are_held),
-        CASE(failures_are_told),
-        CASE(lost_while_parked),
-        CASE(cancelled_ones_take_nothing),
+        CASE(waiters_are_served_in_order), CASE(refilled_by_demand), CASE(refilled_in_a_pause),
+        CASE(prewarmed_and_bounded),       CASE(keys_do_not_mix),    CASE(sets_are_held),
+        CASE(failures_are_told),           CASE(lost_while_parked),  CASE(cancelled_ones_take_nothing),
         CASE(memory_goes_to_who_waits),
     };
 

@@ -2,7 +2,7 @@
 /*
  * child_run.c: a claimed child, from its request to done().
  *
- *     request sent -> answer complete ----------------------------------> over -> statistics -> done()
+ *     request sent -> answer complete ----------------> over -> answered() -> statistics -> done()
  *                 \-> the process has ended (WAIT), all was read -> judged -^
  *                 \-> verdict (wall clock, cancel, output): SIGTERM, SIGKILL, what was written is read -^
  *                 \-> the sandbox has gone ---------------------------------------------------> done()
@@ -89,6 +89,30 @@ static void fill_network(const struct child *child, struct child_done *done, str
     done->learned = r.learned;
 }
 
+static void fill_said(const struct child *child, struct child_done *done)
+{
+    if (child->talk == CHILD_ANSWERED) {
+        done->answer = child->frames.payload.data ? child->frames.payload.data : "";
+        done->answer_len = child->frames.payload.len;
+    }
+    for (unsigned i = 1; i <= 2; i++) {
+        done->output[i] = child->prog.kept[i].data ? child->prog.kept[i].data : "";
+        done->output_len[i] = child->prog.kept[i].len;
+        done->truncated[i] = child->prog.truncated[i];
+    }
+}
+
+/* The answer can be looked at while its numbers are under way. */
+static void tell_answer(struct child *child)
+{
+    struct child_done done = {.cause = BRIG_CAUSE_EXITED, .detail = child->prog.detail, .started = true};
+
+    if (!child->claim.answered)
+        return;
+    fill_said(child, &done);
+    child->claim.answered(child->claim.ctx, &done);
+}
+
 /* After it nothing of the child is used: with keep_files it is ENDING until child_release(). */
 static void tell(struct child *child, enum brig_cause cause)
 {
@@ -112,17 +136,10 @@ static void tell(struct child *child, enum brig_cause cause)
         .limits_hit = child->prog.limits_hit | cause_limit(cause),
     };
 
-    if (child->talk == CHILD_ANSWERED) {
-        done.answer = child->frames.payload.data ? child->frames.payload.data : "";
-        done.answer_len = child->frames.payload.len;
-    } else if (child->prog.verdict.cause != BRIG_CAUSE_EXITED) {
+    fill_said(child, &done);
+    if (child->talk != CHILD_ANSWERED && child->prog.verdict.cause != BRIG_CAUSE_EXITED) {
         done.exit_code = program_exit_code(&child->prog);
         done.signal = program_exit_signal(&child->prog);
-    }
-    for (unsigned i = 1; i <= 2; i++) {
-        done.output[i] = child->prog.kept[i].data ? child->prog.kept[i].data : "";
-        done.output_len[i] = child->prog.kept[i].len;
-        done.truncated[i] = child->prog.truncated[i];
     }
     done.limits.cpu_time = child->claim.limits.cpu_time;
     fill_usage(child, &done.usage);
@@ -237,6 +254,8 @@ void child_run_over(struct child *child)
     }
     if (!child->waits)
         finish(child);
+    else if (answered)
+        tell_answer(child);
 }
 
 /* ---- what ends it ---------------------------------------------------------------------------------------------- */
