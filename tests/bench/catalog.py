@@ -176,7 +176,7 @@ TOOLS = [
     ),
     Number("tools_warm_p99", "tools: warm, p99", "warm", "the same, its p99", "The same runs."),
     Number("tools_back_to_back", "tools: back to back", "warm", "the same without waiting",
-           "Ten on the connection, one after the other: what is made for the next takes its part of the CPUs."),
+           "Ten on the connection, one after the other: the sandboxes of the last ones are taken apart meanwhile."),
     Number("tools_refill", "tools: refill", "warm", "until the pool is full again",
            "From the answer to the moment that the client sees it, looking every 2 ms."),
     Number("tools_bwrap", "tools: warm to bwrap", "warm", "times faster than bubblewrap", "Against `bwrap "
@@ -194,7 +194,8 @@ TOOLS = [
     Number(
         "tools_left", "tools: left behind", "sustained", "left behind by them",
         "Processes below the service, its cgroups, mounts and descriptors of its daemons, with 64 children parked "
-        "before and after: what there is more, all kinds together.",
+        "before and after: what there is more, all kinds together. Not counted is the one network namespace that the "
+        "spawner keeps ready, which is there or not whatever has run.",
     ),
     Number("tools_burst_full", "tools: burst, full pool", "burst", "100 at once, pool of 100",
            "100 connections, opened before; each time is from before the first request was sent to that connection's "
