@@ -276,7 +276,7 @@ static int start_copy(struct build_stage *stage, const char *blob, struct brig_e
     argv[n++] = copying->dest;
     for (size_t i = 0; i < copying->sources.n; i++)
         argv[n++] = copying->sources.items[i];
-    return stage_tool(stage, stage, argv, blob, &stage->sink, stage_layer, err);
+    return stage_tool(stage, stage, argv, blob, NULL, &stage->sink, stage_layer, err);
 }
 
 static void on_packed(struct build_stage *stage)
@@ -300,7 +300,7 @@ static int start_pack(struct build_stage *stage, struct brig_err *err)
     for (size_t i = 0; i < copying->sources.n; i++)
         argv[n++] = "--only", argv[n++] = copying->sources.items[i];
     argv[n++] = "/layer";
-    return stage_tool(stage, copying->from, argv, NULL, &stage->packed, on_packed, err);
+    return stage_tool(stage, copying->from, argv, NULL, NULL, &stage->packed, on_packed, err);
 }
 
 static void here_wrote(struct build_stage *stage UNUSED, size_t len UNUSED)

@@ -419,9 +419,13 @@ bool stage_is_blocked(const struct build_stage *stage); /* Does its step wait fo
 void stage_resume(struct build_stage *stage);
 bool stage_cached(struct build_stage *stage); /* Is it known what the step with stage->key gives? Then it is done. */
 bool stage_take(struct build_stage *stage);   /* The same for a part of a step: nobody is told. */
-/* brig-layer writes to *sink, with the layers of `view` at /layer. done follows, or the stage fails. */
+/*
+ * brig-layer writes to *sink, with the layers of `view` (or NULL) at /layer, a file of ours at /blob and the disk of a
+ * template at OWN_RUN_DISK (each may be NULL). done follows, or the stage fails.
+ */
 int stage_tool(struct build_stage *stage, const struct build_stage *view, const char *const *argv, const char *blob,
-               struct build_sink **sink, void (*done)(struct build_stage *stage), struct brig_err *err) MUST_CHECK;
+               const char *disk, struct build_sink **sink, void (*done)(struct build_stage *stage),
+               struct brig_err *err) MUST_CHECK;
 void stage_stop(struct build_stage *stage);    /* What is under way ends. */
 void stage_release(struct build_stage *stage); /* its layers */
 /* The tar of a layer is complete in stage->sink. */

@@ -233,20 +233,22 @@ static void on_tool_done(void *ctx, const struct layer_run_result *result)
 }
 
 int stage_tool(struct build_stage *stage, const struct build_stage *view, const char *const *argv, const char *blob,
-               struct build_sink **sink, void (*done)(struct build_stage *stage), struct brig_err *err)
+               const char *disk, struct build_sink **sink, void (*done)(struct build_stage *stage),
+               struct brig_err *err)
 {
     const struct builds_options *o = &stage->build->builds->o;
     const char *below[TEMPLATE_LAYERS_MAX];
     const struct layer_run_events events = {.data = on_tool_data, .done = on_tool_done, .ctx = stage};
     int r = sink_create(stage, tool_wrote, done, sink, err);
 
-    for (size_t i = 0; i < view->n_layers; i++)
+    for (size_t i = 0; view && i < view->n_layers; i++)
         below[i] = view->layers[i].name;
     const struct layer_run_spec spec = {.org = stage->build->caller.org_id,
                                         .argv = argv,
                                         .blob = blob,
+                                        .disk = disk,
                                         .below = below,
-                                        .n_below = view->n_layers,
+                                        .n_below = view ? view->n_layers : 0,
                                         .timeout_ms = o->config->templates_timeout};
     stage->tool_sink = *sink;
     return r < 0 ? r : layer_run_start(o->manager, o->provider, o->config, &spec, &events, &stage->tool, err);
@@ -283,7 +285,7 @@ static int do_workdir(struct build_stage *stage, const struct dockerfile_step *s
     const struct build_lock *lock = stage->build->lock;
     const char *const plain[] = {"mkdir", "/layer", path, NULL};
     const char *const dated[] = {"mkdir", "--mtime", lock ? lock->epoch : "0", "/layer", path, NULL};
-    r = stage_tool(stage, stage, lock ? dated : plain, NULL, &stage->sink, stage_layer, err);
+    r = stage_tool(stage, stage, lock ? dated : plain, NULL, NULL, &stage->sink, stage_layer, err);
     return r < 0 ? r : 1;
 }
 
@@ -375,18 +377,37 @@ void stage_go_on(struct build_stage *stage, int r, const struct brig_err *err)
 /* ---- its base
  * ---------------------------------------------------------------------------------------------------------- */
 
+/* The disk of a template that was made from a sandbox becomes one more layer of the base, once for each disk. */
+static int take_disk(struct build_stage *stage, const char *disk, struct brig_err *err)
+{
+    const struct build_lock *lock = stage->build->lock;
+    const char *const plain[] = {"store", OWN_RUN_DISK, NULL};
+    const char *const dated[] = {"store", "--latest", lock ? lock->epoch : "0", OWN_RUN_DISK, NULL};
+    struct build_key *key = NULL;
+
+    if (key_begin(stage, "disk", &key) < 0)
+        return err_nomem(err);
+    key_text(key, "disk", disk);
+    if (key_end(key, stage->key) < 0)
+        return err_nomem(err);
+    if (stage_cached(stage))
+        return 0;
+    int r = stage_tool(stage, NULL, lock ? dated : plain, NULL, disk, &stage->sink, stage_layer, err);
+    return r < 0 ? r : 1;
+}
+
 static int take_template(struct build_stage *stage, const struct object *object, struct brig_err *err)
 {
     const struct template_info *info = template_of(object);
 
-    if (info->disk[0])
-        return err_set(err, BRIG_E_INVALID, 0, "template %s was made from a sandbox: it is a disk, not layers",
-                       object->id);
+    if (info->n_layers == 0)
+        return err_set(err, BRIG_E_INVALID, 0, "template %s stands on %.64s of this host, and a build needs layers",
+                       object->id, info->base);
     int r = image_from_template(stage->build, info, &stage->image, err);
 
     for (size_t i = 0; r == 0 && i < info->n_layers; i++)
         r = hold(stage, info->layers[i], info->diff_ids[i], info->sizes[i], err);
-    return r;
+    return r < 0 || !info->disk[0] ? r : take_disk(stage, info->disk, err);
 }
 
 static void based(struct build_stage *stage, int r, const struct brig_err *err)
@@ -413,10 +434,9 @@ static void on_pulled(void *ctx, const struct object *object, const struct brig_
     struct brig_err err = {0};
 
     stage->pull = NULL;
-    if (failed)
-        based(stage, not_pulled(stage, failed, &err), &err);
-    else
-        based(stage, take_template(stage, object, &err), &err);
+    int r = failed ? not_pulled(stage, failed, &err) : take_template(stage, object, &err);
+    if (r <= 0)
+        based(stage, r, &err);
 }
 
 /* There is no template of this name: an image of a registry, if the caller may. */

@@ -13,6 +13,9 @@
  *       writes the raw upper directory of an overlay as a layer: a tar with `.wh.` names. With --latest a member that
  *       is younger has this time instead, so that the same files give the same bytes whenever they were written.
  *       --exclude: what lies at this path, as the root that it runs in has it, is left out with all below it.
+ *   brig-layer store [--latest SECONDS] STORE
+ *       writes what a sandbox has written, which is all in its store, as a layer over those of its template: the upper
+ *       of its root, and its home, /tmp, /var/tmp and /workspace. What each set-up makes anew is left out.
  *   brig-layer pack [--only PATTERN]... TREE
  *       writes a plain tree as a tar. With --only: what COPY --from needs to find the sources PATTERN in the archive as
  *       in TREE: these with all below them, the directories above them, and the symbolic links on the way. A path
@@ -102,6 +105,7 @@ int layer_unpack(const struct layer_options *options, struct brig_err *err) MUST
 int layer_index(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 int layer_plain(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 int layer_diff(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
+int layer_store(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 int layer_pack(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 int layer_copy(const struct layer_options *options, struct brig_err *err) MUST_CHECK;
 int layer_packages(const struct layer_options *options, struct brig_err *err) MUST_CHECK;

@@ -7,6 +7,9 @@
  * user.overlay.whiteout) becomes `.wh.NAME`, an opaque directory gets `.wh..wh..opq` before its other members. A file
  * with holes keeps them (GNU's sparse format 1.0, which every engine reads). Sockets and devices are left out. A name
  * that begins with `.wh.` would be read as a whiteout and is refused; so is a file that changes while it is read.
+ *
+ * The store of a sandbox is written as one layer, too: the upper of its root, and then the places that lie beside it
+ * there (jail/store_mount.c), each at its path.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -441,15 +444,36 @@ static int read_excludes(struct diff *diff, const struct layer_options *options,
     return r;
 }
 
-static int write_tree(const struct layer_options *options, bool whiteouts, struct brig_err *err)
+static int diff_create(const struct layer_options *options, bool whiteouts, struct diff **ret, struct brig_err *err)
 {
     struct diff *diff = mem_zalloc(sizeof(*diff));
-    int fd, r = 0;
 
     if (!diff)
         return err_nomem(err);
     diff->whiteouts = whiteouts;
     diff->out.dates = options;
+    diff->whole = true;
+    *ret = diff;
+    return 0;
+}
+
+static void diff_destroy(struct diff *diff)
+{
+    for (size_t i = 0; i < diff->slots; i++)
+        mem_free(diff->links[i].name);
+    mem_free(diff->links);
+    own_done(&diff->only);
+    own_done(&diff->skip);
+    mem_free(diff);
+}
+
+static int write_tree(const struct layer_options *options, bool whiteouts, struct brig_err *err)
+{
+    struct diff *diff = NULL;
+    int fd, r = diff_create(options, whiteouts, &diff, err);
+
+    if (r < 0)
+        return r;
     diff->whole = whiteouts || options->n_list == 0;
     fd = open(options->blob, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
@@ -463,12 +487,65 @@ static int write_tree(const struct layer_options *options, bool whiteouts, struc
     if (r == 0)
         r = out_end(&diff->out, err);
     base_close_fd(&fd);
-    for (size_t i = 0; i < diff->slots; i++)
-        mem_free(diff->links[i].name);
-    mem_free(diff->links);
-    own_done(&diff->only);
-    own_done(&diff->skip);
-    mem_free(diff);
+    diff_destroy(diff);
+    return r;
+}
+
+/* ---- the store of a sandbox -------------------------------------------------------------------------------- */
+
+/* One of its directories, with all below it, at a path of the layer. One that is not there is left out. */
+static int put_place(struct diff *diff, int store, const char *name, const char *path, struct brig_err *err)
+{
+    struct stat st;
+
+    if (fstatat(store, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        return 0;
+    diff->path_len = strlen(path);
+    memcpy(diff->path, path, diff->path_len + 1);
+    diff->extra.n_pieces = diff->extra.xattrs_len = 0;
+    int r = put_directory(diff, store, name, err);
+    diff->path_len = 0;
+    diff->path[0] = '\0';
+    return r;
+}
+
+/* What the set-up makes anew in every sandbox, and where the places are mounted. */
+static int skip_places(struct diff *diff, struct brig_err *err)
+{
+    static const char *const skipped[] = {".brig", "dev", "proc", "run", "tmp", "var/tmp", "home/user", "workspace"};
+    int r = own_init(&diff->skip, err);
+
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(skipped); i++)
+        if (own_add(&diff->skip, skipped[i], strlen(skipped[i])) < 0)
+            r = err_nomem(err);
+    diff->skips = true;
+    return r;
+}
+
+int layer_store(const struct layer_options *options, struct brig_err *err)
+{
+    static const char *const places[][2] = {
+        {"home", "home/user"}, {"tmp", "tmp"}, {"vartmp", "var/tmp"}, {"workspace", "workspace"}};
+    AUTO_FD int store = open(options->blob, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct diff *diff = NULL;
+
+    if (store < 0)
+        return err_host(err, "%s", options->blob);
+    AUTO_FD int upper = openat(store, "upper/root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (upper < 0 && errno != ENOENT)
+        return err_host(err, "%s/upper/root", options->blob);
+    int r = diff_create(options, true, &diff, err);
+    if (r < 0)
+        return r;
+    r = skip_places(diff, err);
+    if (r == 0 && upper >= 0)
+        r = enter(diff, take_fd(&upper), err);
+    diff->skips = diff->whiteouts = false;
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(places); i++)
+        r = put_place(diff, store, places[i][0], places[i][1], err);
+    if (r == 0)
+        r = out_end(&diff->out, err);
+    diff_destroy(diff);
     return r;
 }
 

@@ -12,7 +12,7 @@
 #include "layer/layer.h"
 
 static const char usage[] =
-    "usage: brig-layer unpack|diff|pack|index|plain|copy|mkdir|packages [OPTION VALUE]... PATH...";
+    "usage: brig-layer unpack|diff|store|pack|index|plain|copy|mkdir|packages [OPTION VALUE]... PATH...";
 
 struct verb {
     const char *name;
@@ -25,6 +25,7 @@ static const struct verb verbs[] = {
     {"unpack", layer_unpack, 2,
      "--offset --size --max-bytes --max-files --max-ratio --diff-id --format --one-id --reserve "},
     {"diff", layer_diff, 1, "--latest --exclude "},
+    {"store", layer_store, 1, "--latest "},
     {"pack", layer_pack, 1, "--only "},
     {"index", layer_index, 1, "--offset --size --max-files --hash --ignore "},
     {"plain", layer_plain, 1, "--offset --size --max-bytes --max-ratio --format "},

@@ -211,6 +211,16 @@ static int copy_words(struct own_run *run, const struct own_run_spec *spec, stru
     box->below = copy_list(arena, spec->below, spec->n_below);
     box->n_below = spec->n_below;
     box->raw_upper = spec->raw_upper;
+    if (spec->disk) {
+        struct sbox_volume *volume = arena_alloc(arena, sizeof *volume);
+        if (!volume || str_copy(volume->disk, sizeof volume->disk, spec->disk) < 0)
+            return err_nomem(err);
+        volume->name[0] = '\0';
+        volume->target = OWN_RUN_DISK;
+        volume->read_only = true;
+        box->volumes = volume;
+        box->n_volumes = 1;
+    }
     run->program = spec->program;
     run->program.argv = copy_list(arena, spec->program.argv, count(spec->program.argv));
     run->program.env = copy_list(arena, spec->program.env, count(spec->program.env));

@@ -10,6 +10,8 @@
 
 #include "sandbox/process.h"
 
+#define OWN_RUN_DISK "/disk"
+
 struct own_run_spec {
     const char *org, *actor; /* for whom, and who it is in the audit log */
     const char *sandbox;     /* JSON of the sandbox; only read by own_run_create() */
@@ -18,6 +20,7 @@ struct own_run_spec {
     const char *const *below;
     size_t n_below;
     bool raw_upper;
+    const char *disk;            /* With new_layer: the disk of a template, read-only at OWN_RUN_DISK; or NULL. */
     struct process_spec program; /* argv and env are copied; input lives until done() */
 };
 

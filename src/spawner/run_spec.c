@@ -143,10 +143,13 @@ static int check_disks(const struct run_spec *spec, struct brig_err *err)
     if (spec->disk_from && !disk_name_ok(spec->disk_from, DISK_PRE_SNAP) &&
         !disk_name_ok(spec->disk_from, DISK_PRE_VOLUME))
         return err_usage(err, "disk %s: not the name of one that can be copied", spec->disk_from);
-    if ((spec->disk || spec->n_volumes > 0) && (spec->zygote || spec->new_layer))
+    if ((spec->disk && (spec->zygote || spec->new_layer)) || (spec->n_volumes > 0 && spec->zygote))
         return err_usage(err, "disks: not with a zygote or a new layer");
     for (unsigned i = 0; i < spec->n_volumes; i++) {
-        if (!disk_name_ok(spec->volumes[i].disk, DISK_PRE_VOLUME))
+        /* brig-layer reads the disk of a template. It never writes to one. */
+        bool template = spec->new_layer && spec->volumes[i].read_only;
+        if (template ? !disk_name_ok(spec->volumes[i].disk, DISK_PRE_SNAP)
+                     : spec->new_layer || !disk_name_ok(spec->volumes[i].disk, DISK_PRE_VOLUME))
             return err_usage(err, "volume %s: not the name of one", spec->volumes[i].disk);
         int r = check_mount_target("volume target", spec->volumes[i].target, err);
         if (r < 0)

@@ -6,6 +6,7 @@
  *     documents   their lengths and digests are known: documents and headers are made, and the length is told
  *     sending     each export_next() gives a piece: of the documents, of a header, of the file, or of the end
  *
+ * A template that was made from a sandbox has a disk over its layers; what is on it is one more layer of the archive.
  * The layers are held meanwhile, so the template may be removed. The file is read by a thread, never by the loop.
  */
 #include "template/export.h"
@@ -15,6 +16,7 @@
 
 #include "base/id.h"
 #include "codec/tar/tar.h"
+#include "sandbox/own_run.h"
 #include "template/export_priv.h"
 
 #define PIECE (256u << 10)
@@ -201,7 +203,8 @@ static void on_run_done(void *ctx, const struct layer_run_result *result)
         if (result->err)
             err = *result->err;
         else
-            (void)err_set(&err, BRIG_E_HOST, 0, "layer %.12s: %.180s", export->template->info.layers[export->at],
+            (void)err_set(&err, BRIG_E_HOST, 0, "layer %.12s: %.180s",
+                          export->at < export->n_held ? export->template->info.layers[export->at] : "of its disk",
                           result->said[0] ? result->said : result->cause);
         fail(export, &err);
         return;
@@ -213,14 +216,16 @@ static void on_run_done(void *ctx, const struct layer_run_result *result)
 
 static int next_layer(struct export *export, struct brig_err *err)
 {
-    static const char *const argv[] = {"diff", "/.brig/upper", NULL};
+    static const char *const argv[] = {"diff", "/.brig/upper", NULL}, *const store[] = {"store", OWN_RUN_DISK, NULL};
+    const bool of_disk = export->at == export->n_held;
     const struct library_options *o = &export->library->o;
     const struct layer_run_events events = {.data = on_data, .done = on_run_done, .ctx = export};
     const struct layer_run_spec spec = {.org = export->caller.org_id,
-                                        .argv = argv,
-                                        .below = &export->template->info.layers[export->at],
-                                        .n_below = 1,
-                                        .raw_top = true,
+                                        .argv = of_disk ? store : argv,
+                                        .below = of_disk ? NULL : &export->template->info.layers[export->at],
+                                        .n_below = of_disk ? 0 : 1,
+                                        .raw_top = !of_disk,
+                                        .disk = of_disk ? export->template->info.disk : NULL,
                                         .timeout_ms = o->config->templates_timeout};
 
     export->layers[export->at].offset = export->written;
@@ -383,6 +388,8 @@ static int begin(struct export *export, const struct object *object, struct brig
 
     if (r == 0)
         r = hold_layers(export, err);
+    if (r == 0 && export->template->info.disk[0])
+        export->template->info.n_layers++; /* of our own copy: what is on the disk comes as one layer more */
     if (r == 0 && crypto_hash_create(&export->hash) < 0)
         r = err_nomem(err);
     if (r == 0 && !(export->layers = mem_zalloc((export->template->info.n_layers + 1) * sizeof *export->layers)))
@@ -401,9 +408,10 @@ int library_export(struct library *library, const struct caller *caller, const c
 
     if (r < 0)
         return r;
-    if (template_of(object)->disk[0] || template_of(object)->n_layers == 0)
+    if (template_of(object)->n_layers == 0)
         return err_set(err, BRIG_E_UNSUPPORTED, 0,
-                       "template %s: it was made from a sandbox's disk, and only layers can be exported", object->id);
+                       "template %s: it stands on %.64s of this host, which has no layers to export", object->id,
+                       template_of(object)->base);
     export = mem_zalloc(sizeof *export);
     if (!export)
         return err_nomem(err);

@@ -197,6 +197,7 @@ static int prepare(struct layer_run *run, struct manager *manager, const struct 
                                      .below = spec->below,
                                      .n_below = spec->n_below,
                                      .raw_upper = spec->raw_top,
+                                     .disk = spec->disk,
                                      .program = {.argv = argv, .timeout_ms = spec->timeout_ms}};
     const struct own_run_events events = {.data = on_data, .done = on_done, .ctx = run};
     return own_run_create(manager, config, &own, &events, &run->own, err);

@@ -20,7 +20,8 @@ struct layer_run_spec {
     const char *new_layer;
     const char *const *below; /* the layers below the new one, lowest first */
     size_t n_below;
-    bool raw_top; /* The topmost layer below is at /.brig/upper, as it is in the store: for `diff`. */
+    const char *disk; /* The disk of a template, read-only at /disk; or NULL. */
+    bool raw_top;     /* The topmost layer below is at /.brig/upper, as it is in the store: for `diff`. */
     uint64_t timeout_ms;
 };
 

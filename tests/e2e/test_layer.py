@@ -226,6 +226,33 @@ class Write(LayerTest):
         self.assertEqual((done.returncode, done.stderr), (1, line))
 
 
+class Store(LayerTest):
+    members, run_on = Write.members, Write.run_on
+
+    """The store of a sandbox as a layer (jail/store_mount.c has its directories)."""
+
+    def test_the_root_and_the_places(self):
+        store = f"{self.top}/upper"
+        for name in ("upper/root/etc", "upper/root/home/other", "upper/root/home/user", "upper/root/dev/x",
+                     "upper/root/run/y", "upper/root/var/tmp/z", "upper/usr/own", "work", "home/deep", "tmp", "vartmp",
+                     "workspace", "run/p", "shm/p"):
+            os.makedirs(f"{store}/{name}")
+        for name in ("upper/root/etc/gone", "workspace/w"):
+            with open(f"{store}/{name}", "wb"):
+                pass
+            os.setxattr(f"{store}/{name}", "user.overlay.whiteout", b"")
+        os.setxattr(f"{store}/upper/root/etc", "user.overlay.opaque", b"y")
+        os.setxattr(f"{store}/workspace", "user.overlay.opaque", b"y")
+        os.chmod(f"{store}/tmp", 0o1777)
+        members = self.members(self.run_on("store", store))
+        # Beside the root, a mark of the overlay is nothing but an attribute that somebody has set.
+        self.assertEqual(list(members), ["etc", "etc/.wh..wh..opq", "etc/.wh.gone", "home", "home/other", "var",
+                                         "home/user", "home/user/deep", "tmp", "var/tmp", "workspace", "workspace/w"])
+        self.assertEqual((members["tmp"].mode, members["workspace"].mode), (0o1777, 0o755))
+        os.rename(f"{store}/upper", f"{store}/none")  # of a root that cannot be written
+        self.assertEqual(list(self.members(self.run_on("store", store)))[:2], ["home/user", "home/user/deep"])
+
+
 class Index(LayerTest):
     def test_members_and_their_places(self):
         data = (folder(b"1") + file(b"1/layer.tar", b"l" * 200000) + symlink(b"2", b"1/layer.tar")

@@ -159,6 +159,8 @@ const struct object *volume_find_cache(const struct manager *manager, const char
 static int attach_one(struct manager *manager, const char *org, struct sbox_volume *volume, bool service,
                       const struct sbox *without, struct brig_err *err)
 {
+    if (service && volume->disk[0]) /* that of a template, which the service itself has named */
+        return 0;
     const struct object *object = volumes_find(manager->volumes, org, volume->name);
 
     if (!object || disk_is_going(manager, object->id) || (volume_is_cache(object) && !service))
