@@ -423,6 +423,20 @@ void cg_read_back(const struct cg *cg, const struct brig_limits *l, const char *
                     io_is(cg, device, l->io_read_bps, false) && io_is(cg, device, l->io_write_bps, true));
 }
 
+bool cg_holds(const struct cg *cg, int proc_fd, pid_t pid)
+{
+    static const enum cg_controller limits[] = {CG_MEMORY, CG_PIDS, CG_CPU};
+    char path[32], members[4096];
+
+    snprintf(path, sizeof path, "%d/cgroup", (int)pid);
+    if (fd_read_file(proc_fd, path, members, sizeof members) < 0)
+        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+        if (cg_dir(cg, limits[i]) >= 0 && !is_member(cg, members, limits[i]))
+            return false;
+    return true;
+}
+
 void cg_forget(struct cg *cg)
 {
     base_close_fd(&cg->oom_event_fd);

@@ -93,6 +93,8 @@ int cg_change_limits(struct cg *cg, const struct brig_limits *limits, const stru
 /* Reads the limits and the membership of pid back: the layers memory, cpu, pids and io. proc_fd is the full procfs. */
 void cg_read_back(const struct cg *cg, const struct brig_limits *limits, const char *device, int proc_fd, pid_t pid,
                   struct reading readings[BRIG_LAYER_MAX]);
+/* Whether this process is in it, wherever it limits something. */
+bool cg_holds(const struct cg *cg, int proc_fd, pid_t pid);
 void cg_mark(struct cg *cg); /* Remembers the counters as they are when the run begins. */
 bool cg_oom_killed(const struct cg *cg);
 uint64_t cg_cpu_ns(const struct cg *cg);       /* BRIG_USAGE_UNKNOWN where nothing counts it. */
@@ -127,6 +129,8 @@ bool cg_has_leaves(const struct cg *cg);
  * gone.
  */
 int cg_open(struct cg *cg, const struct cg_host *host, const char *name, bool split) MUST_CHECK;
+/* The same with every hierarchy, for one that is to be limited, frozen and removed by us. */
+int cg_open_all(struct cg *cg, const struct cg_host *host, const char *name) MUST_CHECK;
 /* pids is the sandbox's own limit. Returns 0 or a negative errno. */
 int cg_leaf_create(struct cg *cg, uint32_t leaf, uint64_t pids) MUST_CHECK;
 /*

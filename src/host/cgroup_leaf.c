@@ -68,23 +68,35 @@ int cg_split(struct cg *cg)
     return fd;
 }
 
-int cg_open(struct cg *cg, const struct cg_host *host, const char *name, bool split)
+static int open_dirs(struct cg *cg, const struct cg_host *host, const char *name, unsigned v1)
 {
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
     *cg = CG_INIT;
     cg->host = host;
-    cg->split = split;
     int r = str_copy(cg->name, sizeof cg->name, name);
     if (r < 0)
         return r;
     cg->v2_fd = openat(host->v2_fd, name, flags);
-    if (cg->v2_fd < 0)
+    if (cg->v2_fd < 0 && host->v2_fd >= 0)
         return -errno;
     for (unsigned i = 0; i < host->n_v1; i++)
-        if (host->v1[i].controllers & COUNTED)
+        if (host->v1[i].controllers & v1)
             cg->v1_fd[i] = openat(host->v1[i].fd, name, flags);
     return 0;
+}
+
+int cg_open(struct cg *cg, const struct cg_host *host, const char *name, bool split)
+{
+    int r = open_dirs(cg, host, name, COUNTED);
+
+    cg->split = split;
+    return r == 0 && cg->v2_fd < 0 ? -ENOENT : r;
+}
+
+int cg_open_all(struct cg *cg, const struct cg_host *host, const char *name)
+{
+    return open_dirs(cg, host, name, ~0u);
 }
 
 /* The sandbox's limit again: since Linux 6.11 a refusal is counted where the limit is. */

@@ -116,10 +116,11 @@ int host_open_helper(const char *helper_dir, const char *name, bool *ret_is_file
     return *ret_is_file ? take_fd(&fd) : seal_copy(fd, st.st_size, name, err);
 }
 
-static int open_init(struct host *host, const char *helper_dir, struct brig_err *err)
+static int open_init(struct host *host, enum host_role role, const char *helper_dir, struct brig_err *err)
 {
     host->init_fd = host_open_helper(helper_dir, "brig-init", &host->init_is_file, err);
-    zygote_files_open(&host->zygote, helper_dir);
+    if (role == HOST_SPAWNER)
+        zygote_files_open(&host->zygote, helper_dir);
     return host->init_fd < 0 ? host->init_fd : 0;
 }
 
@@ -148,7 +149,7 @@ static int open_dirs(struct host *host, struct brig_err *err)
 }
 
 /* A store of template layers is for `brig serve`, and needs ids enough for what is in an image. */
-static void open_layers(struct host *host, const char *helper_dir)
+static void open_layers(struct host *host, enum host_role role, const char *helper_dir)
 {
     const char *path = getenv("BRIG_LAYERS_DIR");
 
@@ -161,7 +162,7 @@ static void open_layers(struct host *host, const char *helper_dir)
         snprintf(host->layers.why, sizeof host->layers.why, "images need %u subordinate ids, and this user has %u",
                  INSIDE_RANGE, host->sub_ids);
     else
-        layers_open(&host->layers, path, helper_dir);
+        layers_open(&host->layers, path, helper_dir, role == HOST_SPAWNER);
 }
 
 /* Disks that can be kept and copied are for `brig serve` too. They need loop devices and idmapped mounts. */
@@ -220,8 +221,8 @@ static int read_roots(struct host *host, struct brig_err *err)
     return r < 0 ? r : roots_init(&host->rootfs_roots, "BRIG_ROOTFS_ROOTS", getenv("BRIG_ROOTFS_ROOTS"), err);
 }
 
-int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir,
-              struct brig_err *err)
+int host_init(struct host *host, enum host_role role, struct netns_maker *netns, pid_t engine_pid,
+              const char *helper_dir, struct brig_err *err)
 {
     int r;
 
@@ -230,18 +231,20 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
     host->landlock_abi = landlock_abi();
     if ((r = read_roots(host, err)) < 0)
         return r;
-    if ((r = find_template(host, err)) < 0 || (r = open_init(host, helper_dir, err)) < 0 ||
+    if ((r = find_template(host, err)) < 0 || (r = open_init(host, role, helper_dir, err)) < 0 ||
         (r = open_dirs(host, err)) < 0)
         return r;
     cg_host_init(&host->cg, engine_pid, netns->pid, host->privileged);
     owner_init(&host->owner, host->run_fd, &host->cg);
-    if (getenv("BRIG_SETS_DIR") && (r = owner_follow(&host->owner, err)) < 0) /* `brig serve` sets it */
+    if (role == HOST_SPAWNER && getenv("BRIG_SETS_DIR") && (r = owner_follow(&host->owner, err)) < 0) /* `brig serve`
+                                                                                                         sets it */
         return r;
     host->ids_kind = IDS_RANGE;
     if (!host->privileged && (r = host_enter_user_ns(host, err)) < 0)
         return r;
-    open_layers(host, helper_dir);
-    open_disks(host);
+    open_layers(host, role, helper_dir);
+    if (role == HOST_SPAWNER)
+        open_disks(host);
     netns_start(netns); /* not before the cgroups are settled: a cgroup must hold nobody else when we leave it */
     if ((r = ids_init(&host->ids, host->ids_kind, &host->ids_fd, host->ids_scope, host->sub_ids, err)) < 0)
         return r;

@@ -87,9 +87,11 @@ struct host {
                    .owner = {.dir_fd = -1, .lock_fd = -1}, \
                    .cg = {.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1}})
 
+/* A runner has no disks and no zygotes, and reads template layers beside the spawner, which makes them. */
+enum host_role { HOST_SPAWNER, HOST_RUNNER };
 /* netns makes a network namespace beside the rest. */
-int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir,
-              struct brig_err *err) MUST_CHECK;
+int host_init(struct host *host, enum host_role role, struct netns_maker *netns, pid_t engine_pid,
+              const char *helper_dir, struct brig_err *err) MUST_CHECK;
 void host_done(struct host *host);
 /*
  * Opens a file of the helper directory, or a sealed copy of it if somebody other than root could change it (then

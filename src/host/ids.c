@@ -153,6 +153,25 @@ static int claim_shared(const struct ids *ids, struct ids_claim *ret, struct bri
     return 0;
 }
 
+static void claim_slot(const struct ids *ids, unsigned slot, struct ids_claim *ret)
+{
+    bool range = ids->kind == IDS_RANGE;
+
+    *ret = (struct ids_claim){
+        .slot = (int)slot, .root = range ? RANGE_BASE + slot * INSIDE_RANGE : 1 + 2 * slot, .whole = range};
+    ret->user = range ? ret->root + INSIDE_USER : ret->root + 1;
+}
+
+int ids_claim_again(struct ids *ids, int slot, struct ids_claim *ret)
+{
+    if (slot < 0 || (unsigned)slot >= ids->slots)
+        return -EINVAL;
+    if (!take_slot(ids, (unsigned)slot))
+        return -EBUSY;
+    claim_slot(ids, (unsigned)slot, ret);
+    return 0;
+}
+
 int ids_claim(struct ids *ids, bool whole, struct ids_claim *ret, struct brig_err *err)
 {
     if (ids->kind == IDS_ONE && whole)
@@ -170,10 +189,7 @@ int ids_claim(struct ids *ids, bool whole, struct ids_claim *ret, struct brig_er
         ids->next = (ids->next + 1) % ids->slots;
         if (!take_slot(ids, slot))
             continue;
-        bool range = ids->kind == IDS_RANGE;
-        *ret = (struct ids_claim){
-            .slot = (int)slot, .root = range ? RANGE_BASE + slot * INSIDE_RANGE : 1 + 2 * slot, .whole = range};
-        ret->user = range ? ret->root + INSIDE_USER : ret->root + 1;
+        claim_slot(ids, slot, ret);
         return 0;
     }
     return err_set(err, BRIG_E_HOST, EAGAIN, "all %u id ranges are in use", ids->slots);

@@ -64,6 +64,8 @@ int ids_init(struct ids *ids, enum ids_kind kind, int *lock_fd, enum ids_scope s
 void ids_done(struct ids *ids);
 /* whole: a range of INSIDE_RANGE ids, for root inside. BRIG_E_UNSUPPORTED if there are not so many. */
 int ids_claim(struct ids *ids, bool whole, struct ids_claim *ret, struct brig_err *err) MUST_CHECK;
+/* Claims a slot that a sandbox has from an earlier process. -EBUSY: somebody else has it by now. */
+int ids_claim_again(struct ids *ids, int slot, struct ids_claim *ret) MUST_CHECK;
 void ids_share(struct ids *ids, struct ids_claim *claim); /* Uses the one shared range instead of a claim. */
 void ids_release(struct ids *ids, struct ids_claim *claim);
 /* Writes the text for uid_map and gid_map of a sandbox with this claim. */

@@ -50,7 +50,7 @@ static int open_tool(const char *helper_dir)
     return open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 }
 
-void layers_open(struct layer_store *store, const char *path, const char *helper_dir)
+void layers_open(struct layer_store *store, const char *path, const char *helper_dir, bool alone)
 {
     struct stat st;
     AUTO_FD int fd = open(path, OPEN_DIR);
@@ -68,8 +68,8 @@ void layers_open(struct layer_store *store, const char *path, const char *helper
         (void)snprintf(store->why, sizeof store->why, "%.120s: must be the spawner's own, with mode 0700", path);
         return;
     }
-    store->lock_fd = dirs_lock(fd);
-    if (store->lock_fd < 0)
+    store->lock_fd = alone ? dirs_lock(fd) : -1;
+    if (alone && store->lock_fd < 0)
         (void)snprintf(store->why, sizeof store->why, "%.120s: %s", path,
                        errno == EWOULDBLOCK ? "another spawner uses this store" : strerror(errno));
     else

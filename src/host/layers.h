@@ -37,10 +37,10 @@ bool layer_name_ok(const char *name);     /* Is it the name of a layer? */
 bool layer_new_name_ok(const char *name); /* Is it the name of a layer that is being made? */
 
 /*
- * Opens the store at this path, takes its lock, and opens the program that makes layers. On failure there is no store,
- * and store->why says why.
+ * Opens the store at this path, takes its lock (alone: who only reads layers does without), and opens the program that
+ * makes layers. On failure there is no store, and store->why says why.
  */
-void layers_open(struct layer_store *store, const char *path, const char *helper_dir);
+void layers_open(struct layer_store *store, const char *path, const char *helper_dir, bool alone);
 void layers_done(struct layer_store *store);
 /* Marks for removal what an earlier service has not finished. Returns whether there is something to sweep. */
 bool layers_start(const struct layer_store *store);

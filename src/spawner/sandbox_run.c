@@ -276,6 +276,25 @@ static void refuse_missing(struct sandbox *s, uint64_t missing)
     sandbox_end(s, BRIG_CAUSE_POLICY);
 }
 
+bool sandbox_outside_holds(struct sandbox *s)
+{
+    uint64_t missing = read_outside(s);
+
+    if (missing)
+        refuse_missing(s, missing);
+    return missing == 0;
+}
+
+bool sandbox_take_readings(struct sandbox *s, const struct guest_started *started)
+{
+    for (int i = 0; i < BRIG_LAYER_MAX; i++)
+        if (!is_outside((enum brig_layer)i))
+            s->readings[i] = started->readings[i];
+    if (started->missing)
+        refuse_missing(s, started->missing);
+    return started->missing == 0;
+}
+
 /* The places that a volume covers. */
 static uint32_t volume_flags(const struct run_spec *run)
 {
@@ -424,11 +443,8 @@ void sandbox_begin(struct sandbox *s, struct run_spec *run)
     }
     s->limits = run->limits;
     cg_mark(&s->cg);
-    uint64_t missing = r == 0 ? read_outside(s) : 0;
-    if (missing) {
-        refuse_missing(s, missing);
+    if (r == 0 && !sandbox_outside_holds(s))
         return;
-    }
     if (r == 0)
         r = check_clocks(s, &s->failure);
     if (r == 0)
@@ -535,13 +551,8 @@ static void on_started(struct sandbox *s, const struct frame *frame, int *fds, s
         sandbox_broken(s);
         return;
     }
-    for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
-        started.readings[outside[i]] = s->readings[outside[i]];
-    memcpy(s->readings, started.readings, sizeof s->readings);
-    if (started.missing) {
-        refuse_missing(s, started.missing);
+    if (!sandbox_take_readings(s, &started))
         return;
-    }
     s->said_started = true;
     if (s->adopt && !s->checked)
         return; /* pid 2 has yet to tell */

@@ -333,7 +333,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     spawner.engine_fd = open_engine(engine_fd, spawner.off & BRIG_LAYER_BIT(BRIG_LAYER_FDS), &spawner.engine_pid);
     if (spawner.engine_fd < 0)
         return 125;
-    int r = host_init(&spawner.host, &spawner.netns, spawner.engine_pid, helper_dir, &ready->err);
+    int r = host_init(&spawner.host, HOST_SPAWNER, &spawner.netns, spawner.engine_pid, helper_dir, &ready->err);
     prctl(PR_SET_DUMPABLE, 0); /* not before: a plain user's id maps are written through /proc/self */
     if (r == 0)
         r = loop_create(&spawner.loop, &ready->err);

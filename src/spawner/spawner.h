@@ -260,7 +260,9 @@ void sandbox_set_run(struct sandbox *sandbox, struct run_spec *run);
 struct run_spec *sandbox_take_run(struct sandbox *sandbox);
 struct sandbox *sandbox_by_run(struct spawner *spawner, uint64_t number);
 
-/* sandbox_build.c: clones and starts the set-up. run may be NULL (for the pool); on success the sandbox owns it. */
+/* sandbox_build.c: makes the fields of a sandbox that is all zeroes, and adds it to the list of those being built. */
+void sandbox_init(struct sandbox *s, struct spawner *spawner);
+/* Clones and starts the set-up. run may be NULL (for the pool); on success the sandbox owns it. */
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err) MUST_CHECK;
 /* sandbox_setup.c: handle what comes on its sockets until brig-init runs, and its end. */
 void sandbox_on_setup(struct loop_source *source, uint32_t events);
@@ -273,6 +275,12 @@ void sandbox_not_cloned(struct sandbox *sandbox, const struct brig_err *err);
 /* sandbox_run.c */
 /* Does this parked sandbox fit this run? */
 bool sandbox_fits(const struct sandbox *sandbox, const struct run_spec *run);
+/*
+ * Reads the layers that only somebody outside can read, after the limits were set; and takes those that brig-init has
+ * read. If a required one is not on, the sandbox is being ended, and they return false.
+ */
+bool sandbox_outside_holds(struct sandbox *s) MUST_CHECK;
+bool sandbox_take_readings(struct sandbox *s, const struct guest_started *started) MUST_CHECK;
 /* sandbox_watch.c: checks kernel memory that no cgroup counts. Returns false if the sandbox was ended for it. */
 bool sandbox_watch(struct sandbox *sandbox) MUST_CHECK;
 /*

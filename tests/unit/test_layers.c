@@ -33,7 +33,7 @@ static int open_store(void **state UNUSED)
     snprintf(tool, sizeof tool, "%s/brig-layer", helpers);
     int fd = open(tool, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
     close(fd);
-    layers_open(&store, path, helpers);
+    layers_open(&store, path, helpers, true);
     return store.fd < 0;
 }
 
@@ -216,18 +216,18 @@ static void who_may_have_it(void **state UNUSED)
     struct layer_store other = LAYER_STORE_INIT;
 
     assert_int_equal(chmod(path, 0750), 0);
-    layers_open(&other, path, helpers);
+    layers_open(&other, path, helpers, true);
     assert_int_equal(other.fd, -1);
     assert_non_null(strstr(other.why, "mode 0700"));
     layers_done(&other);
     assert_int_equal(chmod(path, 0700), 0);
-    layers_open(&other, path, "/nonexistent");
+    layers_open(&other, path, "/nonexistent", true);
     assert_int_equal(other.fd, -1);
     assert_string_equal(other.why, "/nonexistent/brig-layer: No such file or directory");
-    layers_open(&other, "/nonexistent", helpers);
+    layers_open(&other, "/nonexistent", helpers, true);
     assert_int_equal(other.fd, -1);
     assert_string_equal(other.why, "/nonexistent: No such file or directory");
-    layers_open(&other, path, helpers); /* the first holds it */
+    layers_open(&other, path, helpers, true); /* the first holds it */
     assert_int_equal(other.fd, -1);
     assert_non_null(strstr(other.why, "another spawner uses this store"));
     layers_done(&other);
