@@ -285,6 +285,12 @@ static int take_listener(struct daemon_state *d, const char *name, int *fd)
         d->spawner_fd = take_fd(fd);
         return 0;
     }
+    if (str_starts(name, SUP_RUNNER) && d->n_runners < RUNNERS_MAX) {
+        struct runner_line *line = &d->runners[d->n_runners++];
+        str_cut(line->name, sizeof line->name, name + strlen(SUP_RUNNER));
+        line->fd = take_fd(fd);
+        return 0;
+    }
     if (d->n_listeners == LISTENERS_MAX || (!str_eq(name, "tcp") && !str_eq(name, "unix")))
         return -EPROTO;
     d->listeners[d->n_listeners++] = (struct listener){take_fd(fd), str_eq(name, "unix")};
@@ -418,6 +424,19 @@ static int start_local(struct daemon_state *d, struct brig_err *err)
     return r;
 }
 
+static int start_runners(struct daemon_state *d, struct brig_err *err)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < d->n_runners; i++) {
+        struct provider *provider = NULL;
+        r = provider_runner_create(d->api.loop, d->runners[i].fd, d->runners[i].name, &provider, err);
+        if (r == 0 && (r = providers_add(d->api.providers, provider, err)) < 0)
+            provider->ops->destroy(provider);
+    }
+    return r;
+}
+
 /* Sandboxes that name no provider would all be refused. */
 static int check_default(const struct daemon_state *d, const struct config *config, struct brig_err *err)
 {
@@ -485,6 +504,8 @@ static int start(struct daemon_state *d, struct brig_err *err)
     d->api.tables = tables;
     if (r == 0)
         r = start_local(d, err);
+    if (r == 0)
+        r = start_runners(d, err);
     if (r == 0)
         r = check_default(d, config, err);
     if (r == 0) {

@@ -8,11 +8,17 @@
 #include "supervisor/supervisor.h"
 
 #define LISTENERS_MAX 8
+#define RUNNERS_MAX 8
 
 struct daemon_state {
     struct api api;
     const char *state_dir;
     int spawner_fd;
+    struct runner_line { /* The sockets of the runners (supervisor/runners.c). */
+        char name[16];
+        int fd;
+    } runners[RUNNERS_MAX];
+    size_t n_runners;
     struct keyring *ring; /* The key ring of secrets, or NULL. */
     int gate_fd;          /* The control socket of brig-egress, until the manager has it. */
     char *apt;            /* The apt sources of the host, as the supervisor found them; or NULL. */

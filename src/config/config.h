@@ -39,6 +39,10 @@ struct config {
     uint64_t audit_rotate_bytes;
     uint64_t suspicious_count, suspicious_seconds; /* 10 in 60 */
 
+    /* [providers], [runc], [crun] */
+    uint64_t start_timeout;      /* ms: 20 s */
+    char *runc_path, *crun_path; /* "": in the usual directories */
+
     /* [manager] */
     char *provider;                                                         /* of sandboxes that name none: local */
     uint64_t max_sandboxes;                                                 /* 100 */

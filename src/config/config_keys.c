@@ -89,6 +89,14 @@ const struct config_key config_keys[] = {
     {"store", "suspicious_seconds", CONFIG_SECONDS, AT(suspicious_seconds), .fallback = "60", .min = 1, .max = DAY_S,
      LIVE, .help = "within this time"},
 
+    /* ---- [providers], and one section for each ---- */
+    {"providers", "start_timeout", CONFIG_MS, AT(start_timeout), .fallback = "20s", .min = 100, .max = 600 * 1000,
+     .help = "time for a runtime to start a sandbox; then it is killed"},
+    {"runc", "path", CONFIG_TEXT, AT(runc_path), .fallback = "", .rule = config_rule_file,
+     .help = "the program; empty: runc in the usual directories"},
+    {"crun", "path", CONFIG_TEXT, AT(crun_path), .fallback = "", .rule = config_rule_file,
+     .help = "the program; empty: crun in the usual directories"},
+
     /* ---- [manager] ---- */
     {"manager", "max_sandboxes", CONFIG_COUNT, AT(max_sandboxes), .fallback = "100", .min = 1, .max = 1000000, LIVE,
      .help = "sandboxes at once"},

@@ -8,8 +8,8 @@
 static const struct provider_known known[] = {
     {"local", NULL, "a sandbox of this machine's spawner", "there is no spawner"},
     {"docker", "podman", "a container of Docker or Podman", "this version of brig does not have it"},
-    {"runc", NULL, "a container of runc", "this version of brig does not have it"},
-    {"crun", NULL, "a container of crun", "this version of brig does not have it"},
+    {"runc", NULL, "a container of runc", "needs a service of root, and runc: apt-get install runc"},
+    {"crun", NULL, "a container of crun", "needs a service of root, and crun: apt-get install crun"},
     {"runsc", "gvisor", "a sandbox of gVisor", "this version of brig does not have it"},
     {"vm", NULL, "a virtual machine of QEMU", "this version of brig does not have it"},
     {"firecracker", NULL, "a virtual machine of Firecracker", "this version of brig does not have it"},

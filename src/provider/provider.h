@@ -338,4 +338,11 @@ void provider_attempt_drop(struct provider *provider); /* Before it is destroyed
 /* local/local.c: spawner_fd is the engine's end of a spawner's socket (spawner/spawner_wire.h); it is not owned. */
 int provider_local_create(struct loop *loop, int spawner_fd, struct provider **ret, struct brig_err *err) MUST_CHECK;
 
+/*
+ * The same for a runner (src/runner/): its boxes outlive it, and so do ours. name is the provider's; runner_fd is not
+ * owned.
+ */
+int provider_runner_create(struct loop *loop, int runner_fd, const char *name, struct provider **ret,
+                           struct brig_err *err) MUST_CHECK;
+
 #endif

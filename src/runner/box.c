@@ -115,12 +115,12 @@ int carried_connect(struct carried *box, struct brig_err *err)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     int size = STREAM_BUFFER;
-    AUTO_FD int fd = SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    AUTO_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
         return err_host(err, "socket");
     (void)snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/s", box->dir_fd);
-    if (SYS(connect(fd, (const struct sockaddr *)&at, sizeof at)) < 0)
+    if (connect(fd, (const struct sockaddr *)&at, sizeof at) < 0)
         return err_host(err, "connect to brig-init");
     /* a window of data and its credits must fit */
     (void)!setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size);

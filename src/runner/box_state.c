@@ -87,10 +87,10 @@ int state_open(struct runner *runner, struct brig_err *err)
 static int listen_there(struct carried *box, struct brig_err *err)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
-    AUTO_FD int fd = SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    AUTO_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     (void)snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/s", box->dir_fd);
-    if (fd < 0 || SYS(bind(fd, (const struct sockaddr *)&at, sizeof at)) < 0 || SYS(listen(fd, LISTEN_WAITING)) < 0)
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&at, sizeof at) < 0 || listen(fd, LISTEN_WAITING) < 0)
         return err_host(err, "socket of the sandbox");
     box->listen_fd = take_fd(&fd);
     return 0;
@@ -98,9 +98,9 @@ static int listen_there(struct carried *box, struct brig_err *err)
 
 int state_make(struct carried *box, struct brig_err *err)
 {
-    if (SYS(mkdirat(box->runner->dir_fd, box->s.id, 0711)) < 0)
+    if (mkdirat(box->runner->dir_fd, box->s.id, 0711) < 0)
         return err_host(err, "%s/%s", box->runner->dir, box->s.id);
-    box->dir_fd = SYS(openat(box->runner->dir_fd, box->s.id, OPEN_DIR));
+    box->dir_fd = openat(box->runner->dir_fd, box->s.id, OPEN_DIR);
     if (box->dir_fd < 0)
         return err_host(err, "%s/%s", box->runner->dir, box->s.id);
     return listen_there(box, err);
@@ -122,13 +122,13 @@ int state_write(const struct carried *box, struct brig_err *err)
                           .started_at_ns = s->started_at_ns,
                           .limits = s->limits,
                           .gate = s->run->gate};
-    AUTO_FD int fd = SYS(openat(box->dir_fd, "state.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    AUTO_FD int fd = openat(box->dir_fd, "state.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 
     str_assign(state.id, s->id);
     str_assign(state.cgroup, s->cg.name);
     memcpy(state.readings, s->readings, sizeof state.readings);
     int r = fd < 0 ? -errno : fd_write_all(fd, &state, sizeof state);
-    if (r == 0 && SYS(renameat(box->dir_fd, "state.new", box->dir_fd, "state")) < 0)
+    if (r == 0 && renameat(box->dir_fd, "state.new", box->dir_fd, "state") < 0)
         r = -errno;
     return r < 0 ? err_set(err, BRIG_E_HOST, -r, "%s/%s/state", box->runner->dir, s->id) : 0;
 }

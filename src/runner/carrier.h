@@ -68,7 +68,4 @@ struct carrier_ops {
 
 extern const struct carrier_ops carrier_runc, carrier_crun; /* oci.c */
 
-/* NULL if there is no such name. */
-const struct carrier_ops *carrier_by_name(const char *name);
-
 #endif

@@ -29,7 +29,7 @@
 #define START_TIMEOUT_MS 20000u
 #define NOFILE_WANTED 65536u
 
-const struct carrier_ops *carrier_by_name(const char *name)
+static const struct carrier_ops *carrier_by_name(const char *name)
 {
     static const struct carrier_ops *const all[] = {&carrier_runc, &carrier_crun};
 
@@ -294,6 +294,10 @@ int main(int argc, char **argv)
         state_find_all(&runner);
         if (runner.ops->sweep)
             runner.ops->sweep(&runner);
+    }
+    if (!runner.broken) {
+        ready->err = (struct brig_err){.code = BRIG_E_NONE};
+        str_assign(ready->err.message, runner.version);
     }
     spawner_send(spawner, ready, NULL, 0);
     r = loop_timer_set(spawner->loop, &orphans, clock_mono_ns() + NS_PER_SEC, &ready->err);

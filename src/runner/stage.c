@@ -65,14 +65,14 @@ static int close_cgroups(void)
 
 static int attach(int mount_fd, const char *path)
 {
-    return SYS(move_mount(mount_fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH));
+    return move_mount(mount_fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH);
 }
 
 /* A copy of brig-init's mount, which must be taken where that file lies. */
 static int clone_init(const struct host *host)
 {
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
-    AUTO_FD int fd = SYS(open_tree(host->init_fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH));
+    AUTO_FD int fd = open_tree(host->init_fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
 
     if (fd < 0 || mount_setattr(fd, "", AT_EMPTY_PATH, &attr, sizeof attr) < 0)
         return -1;
@@ -145,8 +145,8 @@ static int make_work(struct stage *stage, struct brig_err *err)
     static const struct mount_option options[] = {{"mode", "711"}, {"size", "16m"}, {"nr_inodes", "1024"}};
 
     stage->work_fd = mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-    if (stage->work_fd < 0 || SYS(mkdirat(stage->work_fd, "b", 0711)) < 0 ||
-        SYS(mkdirat(stage->work_fd, "b/rootfs", 0711)) < 0 || SYS(mkdirat(stage->work_fd, "rt", 0700)) < 0)
+    if (stage->work_fd < 0 || mkdirat(stage->work_fd, "b", 0711) < 0 || mkdirat(stage->work_fd, "b/rootfs", 0711) < 0 ||
+        mkdirat(stage->work_fd, "rt", 0700) < 0)
         return err_host(err, "directory of the bundle");
     return 0;
 }
@@ -170,7 +170,7 @@ int stage_prepare(struct carried *box, struct stage *stage, struct brig_err *err
     if (!carried_host(box)->init_is_file)
         return err_set(err, BRIG_E_UNSUPPORTED, 0,
                        "brig-init: it must belong to root and be writable by nobody else to be carried");
-    if (SYS(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) < 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_host(err, "socketpair");
     stage->setup_fd = pair[0];
     stage->build.child_setup = pair[1];
@@ -187,7 +187,7 @@ int stage_write(const struct stage *stage, const char *name, const void *data, s
 
     if (str_format(path, sizeof path, "b/%s", name) < 0)
         return err_usage(err, "%s: too long", name);
-    AUTO_FD int fd = SYS(openat(stage->work_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    AUTO_FD int fd = openat(stage->work_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int r = fd < 0 ? -errno : fd_write_all(fd, data, len);
     return r < 0 ? err_set(err, BRIG_E_HOST, -r, "bundle: %s", name) : 0;
 }
@@ -210,7 +210,7 @@ int stage_start(struct carried *box, struct stage *stage, struct brig_err *err)
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = (__u64)s->cg.v2_fd;
     }
-    pid_t pid = SYS(sys_clone3(&args));
+    pid_t pid = sys_clone3(&args);
     if (pid == 0)
         stage_child(box, stage, words[1], tasks, n);
     int r = pid < 0 ? err_host(err, "clone") : 0;

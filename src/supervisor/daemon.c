@@ -82,10 +82,11 @@ int daemon_start(struct daemon *daemon, const char *helper_dir, const char *arg,
 
     if (str_format(path, sizeof path, "%s/%s", helper_dir, daemon->name) < 0)
         return err_usage(err, "%s: too long", helper_dir);
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+    bool again = daemon->lasting && daemon->socket >= 0;
+    if (!again && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_host(err, "socketpair");
-    AUTO_FD int ours = pair[0];
-    AUTO_FD int theirs = pair[1];
+    AUTO_FD int ours = again ? take_fd(&daemon->socket) : pair[0];
+    AUTO_FD int theirs = again ? take_fd(&daemon->theirs) : pair[1];
     if (pipe2(pipefd, O_CLOEXEC) < 0)
         return err_host(err, "pipe");
     AUTO_FD int read_end = pipefd[0];
@@ -111,6 +112,8 @@ int daemon_start(struct daemon *daemon, const char *helper_dir, const char *arg,
     }
     daemon->pid = pid;
     daemon->socket = take_fd(&ours);
+    if (daemon->lasting)
+        daemon->theirs = take_fd(&theirs);
     daemon->started_ns = clock_mono_ns();
     return 0;
 }
@@ -130,7 +133,8 @@ void daemon_reap(struct daemon *daemon, char *text, size_t size)
     daemon->pid = 0;
     daemon->taken = false;
     base_close_fd(&daemon->pidfd);
-    base_close_fd(&daemon->socket);
+    if (!daemon->lasting)
+        base_close_fd(&daemon->socket);
 }
 
 uint64_t daemon_restart_delay_ns(const struct daemon *daemon)

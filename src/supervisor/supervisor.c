@@ -32,6 +32,7 @@ struct supervisor {
     struct loop *loop;
     struct daemon spawner, brigd;
     struct sup_gate gate;
+    struct sup_runners runners;
     int apt;      /* where the host gets its Debian from (gate/apt_sources.h), sealed; -1 */
     int packages; /* the rules of the preset `packages` as they are on this host, sealed; -1 */
     struct listener listeners[LISTENERS_MAX];
@@ -147,6 +148,8 @@ static int give_descriptors(struct supervisor *sup)
 
     if (r == 0)
         r = sup_send(sup->brigd.socket, SUP_FD, "spawner", sup->spawner.socket);
+    if (r == 0)
+        r = sup_runners_give(&sup->runners, sup->brigd.socket);
     for (size_t i = 0; r == 0 && i < sup->n_listeners; i++)
         r = sup_send(sup->brigd.socket, SUP_FD, sup->listeners[i].is_unix ? "unix" : "tcp", sup->listeners[i].fd);
     return r < 0 ? r : sup_send(sup->brigd.socket, SUP_GO, NULL, -1);
@@ -505,6 +508,8 @@ static int set_up(struct supervisor *sup, struct brig_err *err)
         read_packages(sup);
         sup->gate.loop = sup->loop;
         sup_gate_start(&sup->gate);
+        sup->runners.loop = sup->loop;
+        sup_runners_start(&sup->runners);
         r = start_brigd(sup, err);
     }
     if (r == 0 && notify_watchdog_ns() > 0)
@@ -534,6 +539,7 @@ int supervisor_run(const struct supervisor_options *options, struct brig_err *er
     sup.gate = (struct sup_gate){
         .config = options->config, .places = &sup.places, .brigd_sock = &sup.brigd.socket, .say = say};
     sup_gate_init(&sup.gate);
+    sup.runners = (struct sup_runners){.config = options->config, .places = &sup.places, .say = say};
     sup.on_restart = (struct loop_timer){.fn = on_restart, .ctx = &sup};
     sup.on_kill = (struct loop_timer){.fn = on_kill, .ctx = &sup};
     sup.on_watchdog = (struct loop_timer){.fn = on_watchdog, .ctx = &sup};
@@ -551,6 +557,7 @@ int supervisor_run(const struct supervisor_options *options, struct brig_err *er
         let_go(&sup); /* they have been kept so far, and are again */
     else if (r < 0)
         end_spawner(&sup);
+    sup_runners_stop(&sup.runners, str_eq(options->config->on_shutdown, "keep"));
     sup_gate_stop(&sup.gate);
     base_close_fd(&sup.packages);
     mem_free(sup.log_file);

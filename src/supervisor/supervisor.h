@@ -43,10 +43,10 @@
 
 enum sup_type {
     /*
-     * supervisor: a descriptor with a name. "spawner", "tcp" and "unix"; "gate", the control socket of brig-egress, at
-     * any time; "packages", "apt" and "secret-keys", texts in sealed memfds (gate/policy.h, gate/apt_sources.h,
-     * crypto/keyring.h); before a SUP_CONFIG, and for it, "log", "tls-cert", "tls-key", and "problem", which says why
-     * one of them is missing (hand.c); before SUP_REOPEN "log".
+     * supervisor: a descriptor with a name. "spawner", "tcp" and "unix"; "runner.NAME" for each runner; "gate", the
+     * control socket of brig-egress, at any time; "packages", "apt" and "secret-keys", texts in sealed memfds
+     * (gate/policy.h, gate/apt_sources.h, crypto/keyring.h); before a SUP_CONFIG, and for it, "log", "tls-cert",
+     * "tls-key", and "problem", which says why one of them is missing (hand.c); before SUP_REOPEN "log".
      */
     SUP_FD = 1,
     SUP_GO,     /* supervisor: that was the last descriptor */
@@ -60,6 +60,8 @@ enum sup_type {
     SUP_FAILED, /* brigd: it ends; the reason is in a sealed memfd */
     SUP_TYPE_MAX
 };
+
+#define SUP_RUNNER "runner." /* and the name of its provider */
 
 struct sup_msg {
     uint32_t magic;
@@ -120,13 +122,16 @@ struct daemon {
     bool dies_with_us; /* The kernel sends it SIGKILL when we die. */
     bool bare;         /* It is started with an empty environment. */
     bool taken;        /* Another process started it; it is not our child. */
+    bool lasting;      /* The socket outlives it: the next one gets the same, and we hold both ends. */
     pid_t pid;         /* 0 if it is not running. */
     int pidfd;
     int socket; /* Our end of its descriptor 3, or -1. */
+    int theirs; /* With lasting: the other end, or -1. */
     uint64_t started_ns;
     unsigned failures; /* The failures in a row. */
 };
-#define DAEMON_INIT(n, dies) ((struct daemon){.name = (n), .dies_with_us = (dies), .pidfd = -1, .socket = -1})
+#define DAEMON_INIT(n, dies) \
+    ((struct daemon){.name = (n), .dies_with_us = (dies), .pidfd = -1, .socket = -1, .theirs = -1})
 /*
  * arg is its one argument or NULL. With uid (uid_t)-1 the child keeps our user. The child's descriptor 3 is the other
  * end of daemon->socket.
@@ -227,5 +232,33 @@ void sup_gate_start(struct sup_gate *gate); /* It also tries again by itself. */
 int sup_gate_connect(struct sup_gate *gate, int brigd_sock) MUST_CHECK;
 void sup_gate_set_keys(struct sup_gate *gate, int fd); /* A sealed memfd, which it then owns; -1 for none. */
 void sup_gate_stop(struct sup_gate *gate);
+
+/*
+ * runners.c: a brig-runner for each provider that has one here (src/runner/): as root, where its runtime is installed.
+ * No failure of one stops the service.
+ */
+#define SUP_RUNNERS_MAX 4
+struct sup_runners {
+    /* The supervisor sets these before sup_runners_start(). */
+    struct loop *loop;
+    const struct config *config;
+    const struct places *places;
+    void (*say)(const char *format, ...) PRINTF_LIKE(1, 2);
+    /* private */
+    struct sup_runner {
+        struct sup_runners *all;
+        const char *name;
+        char path[256]; /* of the runtime */
+        struct daemon daemon;
+        struct loop_source on_end;
+        struct loop_timer on_restart;
+    } runners[SUP_RUNNERS_MAX];
+    size_t n;
+    bool stopping;
+};
+void sup_runners_start(struct sup_runners *runners);
+int sup_runners_give(const struct sup_runners *runners, int brigd_sock) MUST_CHECK; /* Sends brigd its ends. */
+/* keep: the boxes live on for the next start; else they are ended, and this waits for it. */
+void sup_runners_stop(struct sup_runners *runners, bool keep);
 
 #endif

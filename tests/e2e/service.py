@@ -2,6 +2,8 @@
 """A real daemon for the e2e tests: `brig serve` with directories of its own, and a small client for its socket and its
 port.
 
+BRIG_TEST_PROVIDER makes sandboxes that name no provider those of this one.
+
 BRIG_TEST_PG_URL makes every daemon here use that PostgreSQL server (each a database of its own) instead of SQLite.
 """
 
@@ -72,6 +74,9 @@ class Daemon:
                                BRIG_CACHE_DIR=f"{self.dir}/cache",
                                BRIG_CONFIG=self.config, BRIG_LISTEN=f"127.0.0.1:{self.port}", BRIG_SOCKET=self.socket,
                                **(env or {}))
+        provider = os.environ.get("BRIG_TEST_PROVIDER")
+        if provider and user is None:
+            self.env.setdefault("BRIG_MANAGER_PROVIDER", provider)
         pg = os.environ.get("BRIG_TEST_PG_URL")
         self.database = None
         if pg and "BRIG_DATABASE_URL" not in self.env:
@@ -130,7 +135,7 @@ class Daemon:
         """What the names of all cgroups of this daemon's sandboxes end with."""
         for s in self.ask("GET", "/v1/sandboxes?limit=1000").json["sandboxes"]:
             self.ask("DELETE", f"/v1/sandboxes/{s['id']}")
-        made = self.create()["id"]
+        made = self.create(provider="local")["id"]
         name = next(c for c in own_cgroups() if made in c.rsplit("/", 1)[-1])
         self.ask("DELETE", f"/v1/sandboxes/{made}")
         return name[name.rindex("."):]

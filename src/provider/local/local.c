@@ -25,6 +25,8 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "base/str.h"
+#include "config/provider_names.h"
 #include "engine/engine.h"
 #include "provider/local/local.h"
 
@@ -64,7 +66,7 @@ static void box_free(struct local *local, struct local_box *box)
     mem_free(box);
 }
 
-static struct local_box *box_find(struct local *local, uint64_t number)
+struct local_box *local_box_find(struct local *local, uint64_t number)
 {
     struct local_box *box = local->buckets[number % LOCAL_BUCKETS];
 
@@ -121,6 +123,9 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
         return err_set(err, BRIG_E_GONE, EPIPE, "%s", local->gone_why.message);
     if (!local->recovered)
         return err_set(err, BRIG_E_BUSY, EAGAIN, "the spawner has not answered yet");
+    if (local->broken.code != BRIG_E_NONE)
+        return err_set(err, (enum brig_code)local->broken.code, 0, "provider %s: %s", local->ops.name,
+                       local->broken.message);
     if (spec->rootfs && stat(spec->rootfs, &st) == 0 && S_ISREG(st.st_mode))
         return err_set(err, BRIG_E_UNSUPPORTED, 0,
                        "rootfs %s: must be a directory; a tar is not unpacked for a long-lived sandbox", spec->rootfs);
@@ -199,7 +204,7 @@ static void on_started(struct local *local, struct local_box *box, struct wire_s
 }
 
 /* Calls whoever waits for something of it, and frees it. */
-static void box_ended(struct local *local, struct local_box *box, const struct box_end *end)
+void local_box_ended(struct local *local, struct local_box *box, const struct box_end *end)
 {
     struct box_events events = box->box.events;
     struct brig_err err;
@@ -222,7 +227,7 @@ static void on_done(struct local *local, struct local_box *box, const struct wir
                           .ended_at_ns = msg->ended_at_ns};
 
     memcpy(end.detail, msg->detail, sizeof end.detail - 1);
-    box_ended(local, box, &end);
+    local_box_ended(local, box, &end);
 }
 
 void local_on_gone(struct local *local, const struct brig_err *why)
@@ -232,14 +237,14 @@ void local_on_gone(struct local *local, const struct brig_err *why)
                           .ended_at_ns = clock_real_ns(),
                           .usage = {BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN,
                                     BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0}};
-    bool recovering = local->recovery.list != 0 && !local->recovered;
+    bool recovering = local->recovery.done && !local->recovered;
 
     local->gone = true;
     local->gone_why = *why;
     local_io_done(local);
     memcpy(end.detail, why->message, sizeof end.detail - 1);
     while (local->boxes)
-        box_ended(local, local->boxes, &end);
+        local_box_ended(local, local->boxes, &end);
     local_question_fail_all(local, why);
     if (recovering)
         local->recovery.done(local->recovery.ctx);
@@ -254,21 +259,29 @@ static int op_recover(struct provider *provider,
                       void (*done)(void *ctx), void *ctx, struct brig_err *err)
 {
     struct local *local = local_of(provider);
-    uint64_t list = clock_mono_ns() | 1; /* not a predecessor's, whose answer may still be on its way */
-    const struct wire_plain msg = {{WIRE_MAGIC, WIRE_VERSION, WIRE_LIST, list}};
 
     if (local->gone)
         return err_set(err, BRIG_E_GONE, EPIPE, "%s", local->gone_why.message);
     if (local->recovery.list != 0)
         return err_set(err, BRIG_E_CONFLICT, EALREADY, "recover: once is enough");
-    int r = local_send(local, &msg, NULL, 0, err);
+    int r = local_list(local, err);
     if (r < 0)
         return r;
-    local->recovery.list = list;
     local->recovery.each = found;
     local->recovery.done = done;
     local->recovery.ctx = ctx;
     return 0;
+}
+
+int local_list(struct local *local, struct brig_err *err)
+{
+    uint64_t list = clock_mono_ns() | 1; /* not a predecessor's, whose answer may still be on its way */
+    const struct wire_plain msg = {{WIRE_MAGIC, WIRE_VERSION, WIRE_LIST, list}};
+    int r = local_send(local, &msg, NULL, 0, err);
+
+    if (r == 0)
+        local->recovery.list = list;
+    return r;
 }
 
 static void on_listed(struct local *local, const struct wire_started *msg)
@@ -283,6 +296,13 @@ static void on_listed(struct local *local, const struct wire_started *msg)
     local->recovery.found[local->recovery.n - 1].sandbox_id[sizeof msg->sandbox_id - 1] = '\0';
 }
 
+void local_kill_number(struct local *local, uint64_t number)
+{
+    struct wire_kill kill = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_KILL, number}, .cause = BRIG_CAUSE_CANCELLED};
+
+    (void)!local_send(local, &kill, NULL, 0, NULL);
+}
+
 /* Without its record a sandbox cannot be used; it is ended, like one that nobody knows. */
 static void give_out(struct local *local, const struct wire_started *msg)
 {
@@ -291,9 +311,7 @@ static void give_out(struct local *local, const struct wire_started *msg)
     struct box_up up;
 
     if (!box) {
-        struct wire_kill kill = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_KILL, msg->head.run},
-                                 .cause = BRIG_CAUSE_CANCELLED};
-        (void)!local_send(local, &kill, NULL, 0, NULL);
+        local_kill_number(local, msg->head.run);
         return;
     }
     box->up = true;
@@ -323,7 +341,9 @@ static void on_list_end(struct local *local, const struct wire_ready *msg)
         return;
     }
     local->recovered = true;
-    local->next_number = msg->head.run + 1;
+    local->next_number = msg->head.run >= local->next_number ? msg->head.run + 1 : local->next_number;
+    if (local->renews)
+        local_take_facts(local, msg);
     local->provider.rootless = msg->rootless;
     local->provider.image_store = msg->image_store;
     if (msg->zygotes)
@@ -332,23 +352,33 @@ static void on_list_end(struct local *local, const struct wire_ready *msg)
         local->ops.caps |= PROVIDER_LAYERS;
     if (msg->disks)
         local->ops.caps |= PROVIDER_DISKS;
-    for (size_t i = 0; i < n; i++)
-        give_out(local, &found[i]);
+    if (local->recovery.done) {
+        void (*done)(void *ctx) = local->recovery.done;
+        local->recovery.done = NULL;
+        for (size_t i = 0; i < n; i++)
+            give_out(local, &found[i]);
+        done(local->recovery.ctx);
+    } else {
+        local_renewed(local, found, n);
+    }
     mem_free(found);
-    local->recovery.done(local->recovery.ctx);
 }
 
 /* ---- messages --------------------------------------------------------------------------------------- */
 
 void local_on_message(struct local *local, const union wire_any *msg, int *fds, size_t n_fds)
 {
-    struct local_box *box = msg->head.run ? box_find(local, msg->head.run) : NULL;
+    struct local_box *box = msg->head.run ? local_box_find(local, msg->head.run) : NULL;
     struct wire_started started;
 
     switch (msg->head.type) {
     case WIRE_STARTED:
         started = msg->started;
         on_started(local, box, &started, fds, n_fds);
+        break;
+    case WIRE_READY:
+        if (local->renews)
+            local_on_ready(local, &msg->ready);
         break;
     case WIRE_LISTED: on_listed(local, &msg->started); break;
     case WIRE_LIST_END: on_list_end(local, &msg->ready); break;
@@ -407,7 +437,7 @@ static void op_destroy(struct provider *provider)
 
 static int op_check(struct provider *provider, provider_checked_fn *done, void *ctx, struct brig_err *err)
 {
-    return provider_attempt(provider, brig_version(), done, ctx, err);
+    return provider_attempt(provider, local_of(provider)->version, done, ctx, err);
 }
 
 static const struct provider_ops local_ops = {
@@ -432,25 +462,58 @@ static const struct provider_ops local_ops = {
     .disks = local_disks,
 };
 
-int provider_local_create(struct loop *loop, int spawner_fd, struct provider **ret, struct brig_err *err)
+static int create(struct loop *loop, int fd, const struct provider_ops *ops, struct local **ret, struct brig_err *err)
 {
     struct local *local = mem_zalloc(sizeof *local);
 
     if (!local)
         return err_nomem(err);
-    local->ops = local_ops;
+    local->ops = *ops;
     local->provider.ops = &local->ops;
     local->provider.loop = loop;
-    local->fd = spawner_fd;
+    local->fd = fd;
     local->next_number = 1;
     local->next_question = clock_mono_ns(); /* not a predecessor's */
     local->events = EPOLLIN;
     local->on_spawner = (struct loop_source){.fd = -1, .fn = local_on_spawner, .ctx = local};
-    int r = loop_add(loop, &local->on_spawner, spawner_fd, EPOLLIN, err);
+    int r = loop_add(loop, &local->on_spawner, fd, EPOLLIN, err);
     if (r < 0) {
         mem_free(local);
         return r;
     }
+    *ret = local;
+    return 0;
+}
+
+int provider_local_create(struct loop *loop, int spawner_fd, struct provider **ret, struct brig_err *err)
+{
+    struct local *local = NULL;
+    int r = create(loop, spawner_fd, &local_ops, &local, err);
+
+    if (r < 0)
+        return r;
+    str_cut(local->version, sizeof local->version, brig_version());
+    *ret = &local->provider;
+    return 0;
+}
+
+int provider_runner_create(struct loop *loop, int runner_fd, const char *name, struct provider **ret,
+                           struct brig_err *err)
+{
+    struct provider_ops ops = local_ops;
+    struct local *local = NULL;
+
+    ops.name = provider_known_name(name);
+    ops.caps &= ~(uint32_t)PROVIDER_POOL;
+    ops.pool = NULL;
+    ops.layer = NULL;
+    ops.layers = NULL;
+    ops.disk = NULL;
+    ops.disks = NULL;
+    int r = create(loop, runner_fd, &ops, &local, err);
+    if (r < 0)
+        return r;
+    local->renews = true;
     *ret = &local->provider;
     return 0;
 }

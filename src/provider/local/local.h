@@ -2,7 +2,8 @@
 /*
  * local.h: the structures of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and their
  * lives, local_ask.c the questions about them, local_question.c the questions about anything else, local_layers.c
- * those about template layers, local_disks.c those about disks, local_io.c the socket.
+ * those about template layers, local_disks.c those about disks, local_io.c the socket. A runner (src/runner/) speaks
+ * the same messages, so the providers of runners are instances of this one, which outlive their runner (local_renew.c).
  */
 #ifndef BRIG_PROVIDER_LOCAL_LOCAL_H
 #define BRIG_PROVIDER_LOCAL_LOCAL_H
@@ -78,6 +79,10 @@ struct local {
     bool recovered; /* LIST was answered: numbers are known, and boxes may be made. */
     bool gone;
     struct brig_err gone_why;
+    /* The next three are for a runner, which may be replaced while we live (provider_runner_create()). */
+    bool renews;
+    struct brig_err broken; /* Why it can make nothing; the code is BRIG_E_NONE if it can. */
+    char version[64];       /* of what makes the boxes */
     struct {
         uint64_t list; /* The number of our LIST; 0 if it was not sent. */
         struct wire_started *found;
@@ -168,8 +173,21 @@ void local_on_disk_progress(struct local *local, const struct wire_disk_progress
 void local_on_disk(struct local *local, const struct wire_disk_done *msg);
 void local_on_disks(struct local *local, const struct wire_disks_are *msg, const int *fds, size_t n_fds);
 
+/* ---- local_renew.c ---------------------------------------------------------------------------------- */
+
+/* What READY and LIST_END of a runner say: that it can make nothing, or the version of its runtime. */
+void local_take_facts(struct local *local, const struct wire_ready *msg);
+/* A runner has said READY. If it is not the first, we ask again which boxes there are. */
+void local_on_ready(struct local *local, const struct wire_ready *msg);
+/* LIST_END of a runner that is new while we live: what it did not list is gone, what we do not know is ended. */
+void local_renewed(struct local *local, const struct wire_started *found, size_t n);
+
 /* ---- local.c --------------------------------------------------------------------------------------- */
 
+struct local_box *local_box_find(struct local *local, uint64_t number);
+void local_box_ended(struct local *local, struct local_box *box, const struct box_end *end); /* Tells, and frees it. */
+void local_kill_number(struct local *local, uint64_t number);         /* Ends a box that nobody has. */
+int local_list(struct local *local, struct brig_err *err) MUST_CHECK; /* Sends LIST with a new number. */
 void local_on_message(struct local *local, const union wire_any *msg, int *fds, size_t n_fds);
 /* The last call; the provider may be destroyed in it. */
 void local_on_gone(struct local *local, const struct brig_err *why);

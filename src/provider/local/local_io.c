@@ -156,7 +156,7 @@ void local_on_spawner(struct loop_source *source, uint32_t events)
             local_on_gone(local, &why);
             return;
         }
-        if (msg.head.type == WIRE_READY && msg.ready.err.code != BRIG_E_NONE) {
+        if (msg.head.type == WIRE_READY && msg.ready.err.code != BRIG_E_NONE && !local->renews) {
             msg.ready.err.message[sizeof msg.ready.err.message - 1] = '\0';
             fd_close_all(fds, n_fds);
             local_on_gone(local, &msg.ready.err);

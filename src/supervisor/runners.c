@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runners.c: the supervisor's children for providers whose sandboxes a runtime makes. A runner is started as root, if
+ * the runtime is there; without one nothing here does anything. We hold both ends of its socket, so brigd keeps its end
+ * when a runner dies, and the next runner goes on with the same. Its sandboxes live on meanwhile. When we end, the
+ * closed socket tells the runner to end them; when they are to be kept it is killed instead, which no sandbox notices.
+ */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/str.h"
+#include "supervisor/supervisor.h"
+
+#define GRACE_MS 10000
+
+static void start_runner(struct sup_runner *runner);
+
+/* The runtime: where the configuration says, or where such programs usually are. "" if there is none. */
+static void find_program(const char *configured, const char *name, char *out, size_t size)
+{
+    static const char *const dirs[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"};
+
+    str_cut(out, size, configured);
+    for (size_t i = 0; !out[0] && i < ARRAY_SIZE(dirs); i++)
+        if (str_format(out, size, "%s/%s", dirs[i], name) < 0 || access(out, X_OK) < 0)
+            out[0] = '\0';
+}
+
+static void on_end(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct sup_runner *runner = source->ctx;
+    char how[128];
+
+    loop_remove(runner->all->loop, &runner->on_end);
+    daemon_reap(&runner->daemon, how, sizeof how);
+    if (runner->all->stopping)
+        return;
+    runner->all->say("%s (%s); starting it again, its sandboxes run on", how, runner->name);
+    (void)!loop_timer_set(runner->all->loop, &runner->on_restart,
+                          clock_mono_ns() + daemon_restart_delay_ns(&runner->daemon), NULL);
+}
+
+static void on_restart(struct loop_timer *timer)
+{
+    start_runner(timer->ctx);
+}
+
+static int start(struct sup_runner *runner, struct brig_err *err)
+{
+    const struct sup_runners *all = runner->all;
+    char ms[32];
+
+    (void)snprintf(ms, sizeof ms, "%llu", (unsigned long long)all->config->start_timeout);
+    if (setenv("BRIG_RUNTIME_PATH", runner->path, 1) < 0 || setenv("BRIG_START_TIMEOUT", ms, 1) < 0)
+        return err_nomem(err);
+    int r = daemon_start(&runner->daemon, all->places->helpers, runner->name, (uid_t)-1, 0, err);
+    (void)unsetenv("BRIG_RUNTIME_PATH"); /* no other child needs them */
+    (void)unsetenv("BRIG_START_TIMEOUT");
+    if (r < 0)
+        return r;
+    runner->on_end = (struct loop_source){.fd = -1, .fn = on_end, .ctx = runner};
+    return loop_add(all->loop, &runner->on_end, runner->daemon.pidfd, EPOLLIN, err);
+}
+
+static void start_runner(struct sup_runner *runner)
+{
+    struct brig_err err;
+
+    if (runner->all->stopping || start(runner, &err) == 0)
+        return;
+    runner->all->say("%s; the provider %s waits for it", err.message, runner->name);
+    runner->daemon.failures++;
+    (void)!loop_timer_set(runner->all->loop, &runner->on_restart,
+                          clock_mono_ns() + daemon_restart_delay_ns(&runner->daemon), NULL);
+}
+
+void sup_runners_start(struct sup_runners *runners)
+{
+    const struct {
+        const char *name, *path;
+    } known[] = {{"runc", runners->config->runc_path}, {"crun", runners->config->crun_path}};
+
+    for (size_t i = 0; geteuid() == 0 && i < ARRAY_SIZE(known); i++) {
+        struct sup_runner *runner = &runners->runners[runners->n];
+        *runner = (struct sup_runner){.all = runners, .name = known[i].name};
+        find_program(known[i].path, known[i].name, runner->path, sizeof runner->path);
+        if (!runner->path[0])
+            continue;
+        runner->daemon = DAEMON_INIT("brig-runner", false);
+        runner->daemon.lasting = true;
+        runner->on_restart = (struct loop_timer){.fn = on_restart, .ctx = runner};
+        runners->n++;
+        start_runner(runner);
+    }
+}
+
+int sup_runners_give(const struct sup_runners *runners, int brigd_sock)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < runners->n; i++) {
+        char name[SUP_NAME];
+        if (str_format(name, sizeof name, SUP_RUNNER "%s", runners->runners[i].name) < 0)
+            return -ENAMETOOLONG;
+        if (runners->runners[i].daemon.socket >= 0)
+            r = sup_send(brigd_sock, SUP_FD, name, runners->runners[i].daemon.socket);
+    }
+    return r;
+}
+
+void sup_runners_stop(struct sup_runners *runners, bool keep)
+{
+    runners->stopping = true;
+    for (size_t i = 0; i < runners->n; i++) {
+        struct sup_runner *runner = &runners->runners[i];
+        loop_timer_clear(runners->loop, &runner->on_restart);
+        if (keep && runner->daemon.pid)
+            kill(runner->daemon.pid, SIGKILL);
+        base_close_fd(&runner->daemon.socket);
+        base_close_fd(&runner->daemon.theirs);
+    }
+    for (size_t i = 0; i < runners->n; i++) {
+        struct sup_runner *runner = &runners->runners[i];
+        struct pollfd ended = {.fd = runner->daemon.pidfd, .events = POLLIN};
+        char how[128];
+        if (!runner->daemon.pid)
+            continue;
+        if (poll(&ended, 1, GRACE_MS) != 1)
+            kill(runner->daemon.pid, SIGKILL); /* what it has not ended, the next one does */
+        loop_remove(runners->loop, &runner->on_end);
+        daemon_reap(&runner->daemon, how, sizeof how);
+    }
+    runners->n = 0;
+}
