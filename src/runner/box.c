@@ -216,17 +216,20 @@ static int watch_init(struct carried *box, pid_t pid, struct brig_err *err)
     struct sandbox *s = &box->s;
     char path[32];
 
-    s->pidfd = sys_pidfd_open(pid);
-    if (s->pidfd < 0)
+    AUTO_FD int pidfd = sys_pidfd_open(pid);
+    if (pidfd < 0)
         return err_host(err, "pid 1 of the container");
+    /* The number is the runtime's word. Nobody outside of our cgroup is ever watched or killed for it. */
+    if (!cg_holds(&s->cg, s->spawner->host.proc_fd, pid))
+        return err_set(err, BRIG_E_HOST, 0, "pid %d, which %s says is its container, is not in our cgroup", (int)pid,
+                       box->runner->ops->name);
+    s->pidfd = take_fd(&pidfd);
     s->pid = pid;
     s->on_pidfd.fn = on_pidfd;
     sandbox_move_up(&s->pidfd);
     (void)snprintf(path, sizeof path, "%d/ns/mnt", (int)pid);
     s->mnt_fd = openat(s->spawner->host.proc_fd, path, O_RDONLY | O_CLOEXEC);
     sandbox_move_up(&s->mnt_fd);
-    if (!cg_holds(&s->cg, s->spawner->host.proc_fd, pid))
-        return err_set(err, BRIG_E_HOST, 0, "pid 1 of the container is not in its cgroup");
     return loop_add(s->spawner->loop, &s->on_pidfd, s->pidfd, EPOLLIN, err);
 }
 
@@ -238,9 +241,7 @@ void carried_made(struct carried *box, pid_t pid)
     base_close_fd(&box->listen_fd);
     int r = watch_init(box, pid, &s->failure);
     if (r < 0) {
-        (void)!kill(pid, SIGKILL);
-        struct brig_err err = s->failure;
-        carried_failed(box, &err);
+        carried_failed(box, &(struct brig_err){.code = BRIG_E_NONE}); /* s->failure says why */
         return;
     }
     sandbox_list_move(s, SANDBOX_RUNNING);
