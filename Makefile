@@ -11,7 +11,7 @@ PYTHON := $(firstword $(wildcard /usr/bin/python3) python3)
 T ?=
 export LC_ALL ?= C.UTF-8
 
-.PHONY: help run build test asan fuzz test-reproducible test-vm test-compat test-long bench lint install clean
+.PHONY: help run build test asan fuzz test-reproducible test-vm test-compat test-providers test-long bench lint install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make test-reproducible  two builds at different paths are equal byte for byte"
 	@echo "make test-vm    the cgroup v2 and rootless cases on Debian's kernel in QEMU"
 	@echo "make test-compat  other people's clients, servers and registries: PostgreSQL, letta-client, pip and npm"
+	@echo "make test-providers  sandboxes of runc and crun, and runtimes that fail"
 	@echo "make test-long  10,000 runs without a leak, 1,000 random programs, every case 100 times; hours"
 	@echo "make bench      the numbers of docs/BENCHMARKS.md, against bubblewrap, firejail, runc and Docker"
 	@echo "make lint       clang-format and clang-tidy"
@@ -64,6 +65,11 @@ test-compat:
 	@tools/setup.sh build test compat
 	@tools/build.sh $(BUILD) -Dtests=true
 	@$(PYTHON) tests/run.py --build $(BUILD) --kind compat $(T)
+
+test-providers:
+	@tools/setup.sh build test providers
+	@tools/build.sh $(BUILD) -Dtests=true
+	@$(PYTHON) tests/run.py --build $(BUILD) --kind e2e test_runner test_carry test_providers $(T)
 
 test-long:
 	@tools/setup.sh build test

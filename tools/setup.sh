@@ -41,11 +41,13 @@ packages() {
         echo docker.io mmdebstrap
         [ -x /usr/bin/npm ] || echo npm
         ;;
+    # the runtimes and engines behind the providers of brig-runner
+    providers) echo runc crun procps busybox ;;
     lint) echo clang-format clang-tidy ;;
     # the peers that we measure ourselves against
     bench) echo bubblewrap firejail runc docker.io nginx-light wrk mitmproxy ;;
     *)
-        echo "tools/setup.sh: no package set \"$1\" (build, test, vm, compat, lint, bench)" >&2
+        echo "tools/setup.sh: no package set \"$1\" (build, test, vm, compat, providers, lint, bench)" >&2
         exit 2
         ;;
     esac

@@ -315,8 +315,8 @@ int config_find(const char *section, const char *key)
 
 static bool next_section(size_t *at, const char **section)
 {
-    static const char *const sections[] = {"server", "store", "manager", "sandbox",   "tools",
-                                           "audit",  "gate",  "secrets", "templates", "pool"};
+    static const char *const sections[] = {"server", "store", "providers", "runc",    "crun",      "manager", "sandbox",
+                                           "tools",  "audit", "gate",      "secrets", "templates", "pool"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;

@@ -176,7 +176,8 @@ class Carried:
 
     def test_a_directory_as_root_and_a_writable_root(self):
         box = self.box(template="small")
-        done = self.d.run(box, "/bin/sh", "-c", "echo hi > /tmp/a; read x < /tmp/a; echo $x; test -c /dev/null && echo null")
+        done = self.d.run(box, "/bin/sh", "-c",
+                          "echo hi > /tmp/a; read x < /tmp/a; echo $x; test -c /dev/null && echo null")
         self.assertEqual(done["stdout"], "hi\nnull\n")
         box = self.box(writable_root=True, limits={"disk": "64m"})
         self.assertEqual(self.d.sh(box, "ls -d /usr > /dev/null && echo ok")["stdout"], "ok\n")
