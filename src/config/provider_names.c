@@ -2,6 +2,8 @@
 /* provider_names.c: the table of provider_names.h. `brig doctor` has a row for each, in this order. */
 #include "config/provider_names.h"
 
+#include <unistd.h>
+
 #include "base/str.h"
 #include "config/config_keys.h"
 
@@ -44,4 +46,15 @@ const char *provider_known_name(const char *word)
         if (known[i].alias && str_eq(known[i].alias, word))
             return known[i].name;
     return word;
+}
+
+bool provider_program(const char *configured, const char *name, char *out, size_t size)
+{
+    static const char *const dirs[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"};
+
+    str_cut(out, size, configured);
+    for (size_t i = 0; !out[0] && i < ARRAY_SIZE(dirs); i++)
+        if (str_format(out, size, "%s/%s", dirs[i], name) < 0 || access(out, X_OK) < 0)
+            out[0] = '\0';
+    return out[0] != '\0';
 }

@@ -20,4 +20,10 @@ bool provider_is_known(const char *word);
 /* The name that this word stands for: `gvisor` is `runsc`. A word that is none is returned as it is. */
 const char *provider_known_name(const char *word);
 
+/*
+ * The program behind a provider: where the configuration says, or where such programs usually are. Returns false if
+ * there is none.
+ */
+bool provider_program(const char *configured, const char *name, char *out, size_t size);
+
 #endif

@@ -414,6 +414,11 @@ void carried_found(struct carried *box, pid_t pid)
         carried_failed(box, &err);
         return;
     }
+    /* One of its places is the store itself: what it has used can be measured again. */
+    char path[48];
+    (void)snprintf(path, sizeof path, "%d/root/workspace", (int)pid);
+    s->store_fd = openat(s->spawner->host.proc_fd, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    sandbox_move_up(&s->store_fd);
     sandbox_list_move(s, SANDBOX_RUNNING);
     box->state = CARRIED_UP;
 }

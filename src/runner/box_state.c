@@ -37,7 +37,7 @@ struct state {
     char cgroup[CG_NAME];
     int32_t pid;  /* 0 before there is one */
     int32_t slot; /* of its ids; -1 if it has none */
-    uint32_t started, profile;
+    uint32_t started, profile, store;
     uint64_t pid_begun; /* its start time as the kernel has it: a pid may be another's by now */
     int64_t started_at_ns;
     struct brig_limits limits;
@@ -118,6 +118,7 @@ int state_write(const struct carried *box, struct brig_err *err)
                           .slot = s->ids.slot,
                           .started = s->started,
                           .profile = (uint32_t)s->run->profile,
+                          .store = (uint32_t)s->store,
                           .pid_begun = pid_begun(s->spawner->host.proc_fd, s->pid),
                           .started_at_ns = s->started_at_ns,
                           .limits = s->limits,
@@ -208,6 +209,7 @@ static void find_one(struct runner *runner, const char *id)
     }
     sandbox_set_run(&box->s, run);
     box->s.limits = state.limits;
+    box->s.store = (enum store_kind)state.store;
     box->s.started = true;
     int64_t age = clock_real_ns() - state.started_at_ns;
     box->s.started_ns = clock_mono_ns() - (age > 0 ? (uint64_t)age : 0);

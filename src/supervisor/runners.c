@@ -14,22 +14,12 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/str.h"
+#include "config/provider_names.h"
 #include "supervisor/supervisor.h"
 
 #define GRACE_MS 10000
 
 static void start_runner(struct sup_runner *runner);
-
-/* The runtime: where the configuration says, or where such programs usually are. "" if there is none. */
-static void find_program(const char *configured, const char *name, char *out, size_t size)
-{
-    static const char *const dirs[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"};
-
-    str_cut(out, size, configured);
-    for (size_t i = 0; !out[0] && i < ARRAY_SIZE(dirs); i++)
-        if (str_format(out, size, "%s/%s", dirs[i], name) < 0 || access(out, X_OK) < 0)
-            out[0] = '\0';
-}
 
 static void on_end(struct loop_source *source, uint32_t events UNUSED)
 {
@@ -88,8 +78,7 @@ void sup_runners_start(struct sup_runners *runners)
     for (size_t i = 0; geteuid() == 0 && i < ARRAY_SIZE(known); i++) {
         struct sup_runner *runner = &runners->runners[runners->n];
         *runner = (struct sup_runner){.all = runners, .name = known[i].name};
-        find_program(known[i].path, known[i].name, runner->path, sizeof runner->path);
-        if (!runner->path[0])
+        if (!provider_program(known[i].path, known[i].name, runner->path, sizeof runner->path))
             continue;
         runner->daemon = DAEMON_INIT("brig-runner", false);
         runner->daemon.lasting = true;
