@@ -23,7 +23,7 @@ help:
 	@echo "make test-reproducible  two builds at different paths are equal byte for byte"
 	@echo "make test-vm    the cgroup v2 and rootless cases on Debian's kernel in QEMU"
 	@echo "make test-compat  other people's clients, servers and registries: PostgreSQL, letta-client, pip and npm"
-	@echo "make test-providers  sandboxes of runc and crun, and runtimes that fail"
+	@echo "make test-providers  providers beside local: runc, crun, Docker, Podman, gVisor, virtual machines of QEMU"
 	@echo "make test-long  10,000 runs without a leak, 1,000 random programs, every case 100 times; hours"
 	@echo "make bench      the numbers of docs/BENCHMARKS.md, against bubblewrap, firejail, runc and Docker"
 	@echo "make lint       clang-format and clang-tidy"
@@ -67,9 +67,9 @@ test-compat:
 	@$(PYTHON) tests/run.py --build $(BUILD) --kind compat $(T)
 
 test-providers:
-	@tools/setup.sh build test providers
+	@tools/setup.sh build test vm providers
 	@tools/build.sh $(BUILD) -Dtests=true
-	@$(PYTHON) tests/run.py --build $(BUILD) --kind e2e test_runner test_carry test_providers $(T)
+	@$(PYTHON) tests/run.py --build $(BUILD) --kind providers $(T)
 
 test-long:
 	@tools/setup.sh build test

@@ -17,9 +17,9 @@ import re
 import sys
 
 PROMISES = pathlib.Path(__file__).resolve().parent / "PROMISES.md"
-KINDS = "unit e2e lint long compat repro hostile vm bench fuzz".split()
+KINDS = "unit e2e lint long compat providers repro hostile vm bench fuzz".split()
 BY_MAKE_TEST = ("unit", "fuzz", "lint", "e2e", "hostile")
-BY_CI = (*BY_MAKE_TEST, "repro", "vm", "compat")
+BY_CI = (*BY_MAKE_TEST, "repro", "vm", "compat", "providers")
 ID = re.compile(r"\b(" + "|".join(KINDS) + r"):([^\s,`|<]+)")
 
 

@@ -56,9 +56,10 @@ from child import matches
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-KINDS = ("unit", "replay", "lint", "e2e", "long", "compat", "repro", "hostile")
-ON_DEMAND = ("long", "compat", "repro")  # not by `make test`
-LIMIT = {"unit": 60, "replay": 120, "lint": 60, "e2e": 60, "long": 24 * 3600, "compat": 120, "repro": 300}
+KINDS = ("unit", "replay", "lint", "e2e", "long", "compat", "providers", "repro", "hostile")
+ON_DEMAND = ("long", "compat", "providers", "repro")  # not by `make test`
+LIMIT = {"unit": 60, "replay": 120, "lint": 60, "e2e": 60, "long": 24 * 3600, "compat": 120,
+         "providers": 300, "repro": 300}
 SLACK = 5  # a busy machine is no failure
 QUIET_SECONDS = 120  # between two lines of a driver of its own
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -605,7 +606,7 @@ def main():
     args.results = os.environ.pop("BRIG_TEST_RESULTS", None)  # not for the drivers that tests start
     os.umask(0o022)
     lanes.sweep()
-    installs = not args.no_install and set(kinds_of(args)) & {"e2e", "long", "compat", "hostile", "lint"}
+    installs = not args.no_install and set(kinds_of(args)) & {"e2e", "long", "compat", "providers", "hostile", "lint"}
     temp = tempfile.mkdtemp(prefix="brig-test-", dir="/var/tmp") if installs else None
 
     def cleanup():

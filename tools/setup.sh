@@ -35,7 +35,7 @@ packages() {
         [ -x /usr/bin/npm ] || echo npm
         ;;
     # the kernel and busybox are only downloaded, by tests/vm/run.py
-    vm) echo qemu-system-x86 uidmap e2fsprogs xfsprogs ;;
+    vm) echo qemu-system-x86 erofs-utils uidmap e2fsprogs xfsprogs ;;
     # what installs other people's packages (the clients of tests/compat, and requirement sets), and a Docker engine
     compat)
         echo docker.io mmdebstrap

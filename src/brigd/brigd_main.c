@@ -507,6 +507,8 @@ static int start(struct daemon_state *d, struct brig_err *err)
     if (r == 0)
         r = start_runners(d, err);
     if (r == 0)
+        r = machines_start(d, err);
+    if (r == 0)
         r = check_default(d, config, err);
     if (r == 0) {
         d->api.provider->gone = on_provider_gone;
@@ -557,6 +559,7 @@ int main(int argc, char **argv)
                               .handed = HANDED_INIT,
                               .spawner_fd = -1,
                               .gate_fd = -1,
+                              .vm_dir_fd = -1,
                               .api = {.supervisor_fd = SUP_SOCKET_FD,
                                       .audit_dir_fd = -1,
                                       .sets_dir_fd = -1,

@@ -21,6 +21,7 @@ struct daemon_state {
     size_t n_runners;
     struct keyring *ring; /* The key ring of secrets, or NULL. */
     int gate_fd;          /* The control socket of brig-egress, until the manager has it. */
+    int vm_dir_fd;        /* What is kept of virtual machines; -1 where there are none. */
     char *apt;            /* The apt sources of the host, as the supervisor found them; or NULL. */
     char *packages;       /* The rules of the preset `packages`, as the supervisor found them; or NULL. */
     struct listener listeners[LISTENERS_MAX];
@@ -38,6 +39,9 @@ struct daemon_state {
  * first client.
  */
 int daemon_open(struct daemon_state *d, struct brig_err *err) MUST_CHECK;
+/* machines.c, for virtual machines: what must be made before the lockdown, and the provider. */
+int machines_open(struct daemon_state *d, struct brig_err *err) MUST_CHECK;
+int machines_start(struct daemon_state *d, struct brig_err *err) MUST_CHECK;
 /* Closes all of it, the server first. Parts that were never opened are left alone. */
 void daemon_close(struct daemon_state *d);
 

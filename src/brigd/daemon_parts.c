@@ -137,6 +137,8 @@ int daemon_open(struct daemon_state *d, struct brig_err *err)
                               err);
     if (r == 0)
         r = api_tools_open(&d->api, d->ring, d->state_dir, err);
+    if (r == 0)
+        r = machines_open(d, err);
     return r == 0 ? auth_open(&d->api, err) : r;
 }
 
@@ -149,6 +151,7 @@ void daemon_close(struct daemon_state *d)
     library_destroy(d->api.library);
     manager_destroy(d->api.manager);
     base_close_fd(&d->gate_fd);
+    base_close_fd(&d->vm_dir_fd);
     mem_free(d->apt);
     mem_free(d->packages);
     providers_destroy(d->api.providers);

@@ -292,6 +292,16 @@ const struct config_key config_keys[] = {
      .zero = true,
      .help = "bytes that snapshots, volumes and forkable disks may take; 0: half of what is free at the start"},
 
+    /* ---- [vm]: virtual machines ---- */
+    {"vm", "kernel", CONFIG_TEXT, AT(vm_kernel), .fallback = "", .rule = config_rule_file,
+     .help = "DIR/boot/vmlinuz-VERSION with its modules in DIR/lib/modules (brig-vm-prepare DIR); empty: no machines"},
+    {"vm", "root", CONFIG_TEXT, AT(vm_root), .fallback = "", .rule = config_rule_file,
+     .help = "image of erofs that is the template host of virtual machines"},
+    {"vm", "qemu", CONFIG_TEXT, AT(vm_qemu), .fallback = "/usr/bin/qemu-system-x86_64", .rule = config_rule_file,
+     .help = "the program, below /usr"},
+    {"vm", "accel", CONFIG_TEXT, AT(vm_accel), .fallback = "auto", .words = "auto tcg kvm",
+     .help = "tcg emulates; kvm is refused where it does not work; auto is tcg in this version"},
+
     /* ---- [pool] ---- */
     {"pool", "templates", CONFIG_TEXT, AT(pool_templates), .fallback = "", .rule = config_rule_pool, .list = true, LIVE,
      .help = "sandboxes of templates that are kept ready, with services up: NAME=COUNT or ORGANISATION/NAME=COUNT"},
@@ -315,8 +325,8 @@ int config_find(const char *section, const char *key)
 
 static bool next_section(size_t *at, const char **section)
 {
-    static const char *const sections[] = {"server", "store", "providers", "runc",    "crun",      "manager", "sandbox",
-                                           "tools",  "audit", "gate",      "secrets", "templates", "pool"};
+    static const char *const sections[] = {"server",  "store", "providers", "runc", "crun",    "vm",        "manager",
+                                           "sandbox", "tools", "audit",     "gate", "secrets", "templates", "pool"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;

@@ -13,7 +13,7 @@ static const struct provider_known known[] = {
     {"runc", NULL, "a container of runc", "needs a service of root, and runc: apt-get install runc"},
     {"crun", NULL, "a container of crun", "needs a service of root, and crun: apt-get install crun"},
     {"runsc", "gvisor", "a sandbox of gVisor", "this version of brig does not have it"},
-    {"vm", NULL, "a virtual machine of QEMU", "this version of brig does not have it"},
+    {"vm", NULL, "a virtual machine of QEMU", "[vm] kernel and root are not set; brig-vm-prepare DIR makes both"},
     {"firecracker", NULL, "a virtual machine of Firecracker", "this version of brig does not have it"},
     {"modal", NULL, "a sandbox of Modal", "this version of brig does not have it"},
     {"e2b", NULL, "a sandbox of E2B", "this version of brig does not have it"},

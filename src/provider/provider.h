@@ -314,6 +314,12 @@ struct provider {
     struct loop *loop;
     struct provider_attempt *attempt; /* A check that is under way, or NULL. */
     uint64_t check_ns;                /* The time for one; 0 means PROVIDER_CHECK_NS. */
+    /*
+     * A provider that makes its own boxes out of this one's. It is asked about each box of an earlier life before
+     * found() is: true means that the box is its own, and its events are filled in. box is NULL after the last one.
+     */
+    bool (*claim)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret);
+    void *claim_ctx;
     /* Called once when the provider itself is gone (the spawner died). Every box has been ended() by then. */
     void (*gone)(void *ctx, const struct brig_err *why);
     void *ctx;

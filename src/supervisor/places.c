@@ -163,10 +163,16 @@ int places_look(struct places *ret, struct brig_err *err)
 int supervisor_own_roots(const struct places *places, const struct config *config, struct buf *out)
 {
     const char *const more[] = {config->tools_find_links, config->tools_exec_dir, config->allowed_dirs};
+    const char *const files[] = {config->vm_kernel, config->vm_root};
     int r = buf_printf(out, "%s:%s:%s:%s/tool_execution_dir", places->sets, places->blobs, places->work, places->state);
 
     for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(more); i++)
         if (more[i][0])
             r = buf_printf(out, ":%s", more[i]);
+    for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(files); i++)
+        if (files[i][0]) /* An absolute path. A root is a directory: the file's. */
+            r = buf_printf(out, ":%.*s", (int)(strrchr(files[i], '/') - files[i]), files[i]);
+    if (r >= 0 && config->vm_kernel[0])
+        r = buf_printf(out, ":%s/vm/boot", places->service);
     return r < 0 ? r : 0;
 }

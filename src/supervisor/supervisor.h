@@ -165,7 +165,7 @@ int places_make(struct places *ret, struct brig_err *err) MUST_CHECK;
 int places_look(struct places *ret, struct brig_err *err) MUST_CHECK; /* Makes the same checks and nothing else. */
 /*
  * Writes the directories that the service itself binds for runs: dependency sets, parts of images, wheels, the
- * directories of tools.
+ * directories of tools, what virtual machines boot.
  * They are separated by colons, for the spawner (BRIG_OWN_ROOTS). A request may name only BRIG_BIND_ROOTS
  * (sandbox/sbox_spec.c).
  */

@@ -12,6 +12,7 @@ ON = tuple(name for name in ("runc", "crun") if os.geteuid() == 0 and shutil.whi
 OFF = tuple(name for name in ("docker", "runc", "crun", "runsc", "vm", "firecracker", "e2b", "modal", "daytona")
             if name not in ON)
 NOT_HERE = "this version of brig does not have it"
+NO_KERNEL = "[vm] kernel and root are not set; brig-vm-prepare DIR makes both"
 
 
 class Providers(CliTest):
@@ -42,7 +43,7 @@ class Providers(CliTest):
         text = self.ok("provider", "check", "local")
         self.assertIn("local: it can be used", text)
         self.assertEqual(self.d.ask("GET", "/v1/sandboxes").json["sandboxes"], before)
-        self.refused("provider", "check", "vm", said=f"provider vm: {NOT_HERE}")
+        self.refused("provider", "check", "vm", said=f"provider vm: {NO_KERNEL}")
         self.refused("provider", "check", "chroot", said="provider chroot: there is no such one")
         refused = self.d.ask("POST", "/v1/providers/local/check", key=self.d.key(role="admin"))
         self.assertEqual(refused.status, 403, refused)
@@ -64,7 +65,7 @@ class Providers(CliTest):
 
     def test_a_run_names_one(self):
         self.assertEqual(self.ok("run", "--provider", "local", "--", "/bin/echo", "here"), "here\n")
-        self.refused("run", "--provider", "vm", "--", "/bin/true", said=f"provider vm: {NOT_HERE}")
+        self.refused("run", "--provider", "vm", "--", "/bin/true", said=f"provider vm: {NO_KERNEL}")
         self.refused("run", "--provider", "vm", "--local", "--", "/bin/true", said="--provider vm: not with --local")
 
     def test_a_tool_names_one(self):
@@ -75,7 +76,7 @@ class Providers(CliTest):
         self.assertEqual((receipt["provider"], receipt["providers_tried"]), ("local", []))
         answer = self.d.ask("POST", "/v1/run", {"language": "python", "code": "1", "provider": "vm",
                                                 "fallback": "none"})
-        self.assertEqual((answer.status, answer.json["error"]["message"]), (501, f"provider vm: {NOT_HERE}"), answer)
+        self.assertEqual((answer.status, answer.json["error"]["message"]), (501, f"provider vm: {NO_KERNEL}"), answer)
         for path, body in (("/v1/run", {"language": "python", "code": "1"}),
                            ("/v1/tools/run", {"source_code": ADD, "args": {}})):
             answer = self.d.ask("POST", path, {**body, "provider": "chroot"})

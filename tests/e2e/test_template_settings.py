@@ -56,7 +56,7 @@ class Settings(SettingsTest):
         self.assertEqual(made["settings"], {"limits": {"pids": 99}, "provider": "vm"})
         answer = self.d.ask("POST", "/v1/sandboxes", {"template": "above"})
         self.assertEqual((answer.status, answer.json["error"]["message"]),
-                         (501, "provider vm: this version of brig does not have it"))
+                         (501, "provider vm: [vm] kernel and root are not set; brig-vm-prepare DIR makes both"))
         self.sandbox(template="above", provider="local")
 
     def test_a_sandbox_has_what_the_template_says(self):

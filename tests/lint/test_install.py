@@ -83,7 +83,7 @@ class Packages(unittest.TestCase):
     def test_what_tests_look_for_is_installed(self):
         call = re.compile(r"\b(?:which|needs|has_module)\(((?:\"[\w.+-]+\"(?:, )?)+)")
         wanted = {}
-        for kind in ("e2e", "lint", "hostile", "compat", "vm"):
+        for kind in ("e2e", "lint", "hostile", "compat", "providers", "vm"):
             for path in files(ROOT / "tests" / kind, {".py"}):
                 for hit in call.finditer(path.read_text(encoding="utf-8")):
                     wanted.update({word: name(path) for word in re.findall(r"[\w.+-]+", hit[1])})

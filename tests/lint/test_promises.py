@@ -5,7 +5,7 @@ tests/promises.py.
 tests/PROMISES.md holds tables of three columns: promise | where promised | test ids.  An id is one of
 
     unit:test_x.c:function      e2e:test_x.py:Class.test     lint:test_x.py:Class.test    long:test_x.py:Class.test
-    compat:test_x.py:Class.test repro:test_x.py:Class.test
+    compat:test_x.py:Class.test providers:test_x.py:Class.test repro:test_x.py:Class.test
     hostile:CASE                vm:name                      bench:name                   fuzz:name
 
 in backquotes or separated by blanks or commas.  A document may mark a promise by `<!-- promise: name -->`; the name
@@ -71,7 +71,7 @@ def missing(kind, rest):
                                          path.read_text(encoding="utf-8")):
             return f"no test function {function or '(none named)'} in tests/unit/{file}"
         return None
-    if kind in ("e2e", "lint", "long", "compat", "repro"):
+    if kind in ("e2e", "lint", "long", "compat", "providers", "repro"):
         file, _, dotted = rest.partition(":")
         return python_has(ROOT / "tests" / kind / file, dotted)
     if kind == "hostile":

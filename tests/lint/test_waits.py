@@ -72,7 +72,7 @@ def bare(text, found):
 
 class Waits(unittest.TestCase):
     def every(self):
-        kinds = ("e2e", "lint", "hostile", "compat")
+        kinds = ("e2e", "lint", "hostile", "compat", "providers")
         tests = [path for kind in kinds for path in files(ROOT / "tests" / kind, {".py"})]
         units = files(ROOT / "tests/unit", {".c", ".h"})
         self.assertTrue(tests and units)

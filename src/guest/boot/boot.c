@@ -4,8 +4,9 @@
  *
  * Theory of operation. The kernel of a distribution has its virtio drivers as modules, and an initramfs has nothing
  * mounted. brig-boot mounts what a program expects to find, loads the modules that are listed in /modules/order (one
- * file name per line, in that order), waits until the port to the host is there, and executes brig-init with it as
- * pid 1. It speaks with nobody: what goes wrong is one line in the kernel's log, and the machine is powered off.
+ * file name per line), waits until the port to the host is there, enters the root that the kernel's
+ * command line names (boot_root.c), and executes brig-init as pid 1. It speaks with nobody: what goes wrong is one line
+ * in the kernel's log, and the machine is powered off.
  *
  * Invariants: no C library and no heap, as in brig-init (jail/rawcall.h); it trusts its initramfs, which the provider
  * has made, and reads nothing of a tenant's. Nothing of it is left once brig-init runs.
@@ -17,6 +18,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "guest/boot/boot.h"
 #include "guest/init/guest.h"
 #include "jail/rawcall.h"
 
@@ -24,10 +26,11 @@
 #define MODULES "/modules"
 #define PORT_PATIENCE_MS 20000
 #define PORT_PAUSE_MS 2
+#define LOADED ' ' /* instead of the first letter of a module in the list */
 
 static char order[8192]; /* the list of modules */
 
-__attribute__((noreturn)) static void give_up(const char *what, const char *name)
+__attribute__((noreturn)) void give_up(const char *what, const char *name)
 {
     const char *pieces[] = {"<2>brig-boot: ", what, name ? " " : "", name ? name : "", "\n"};
     struct iovec iov[ARRAY_SIZE(pieces)];
@@ -63,7 +66,8 @@ static void mount_all(void)
     }
 }
 
-static void load(const char *name)
+/* Returns whether it is loaded; false if it needs symbols of another one that is not. */
+static bool load(const char *name)
 {
     char path[128] = MODULES "/";
     size_t at = sizeof(MODULES), len = __builtin_strlen(name);
@@ -76,8 +80,33 @@ static void load(const char *name)
         give_up("there is no module", path);
     long ret = raw_call3(SYS_finit_module, fd, "", 0);
     raw_call1(SYS_close, fd);
-    if (ret != 0 && ret != -EEXIST)
+    if (ret != 0 && ret != -EEXIST && ret != -ENOENT)
         give_up("cannot load", path);
+    return ret != -ENOENT;
+}
+
+/*
+ * Which of two modules needs the other differs between kernels: what is not loaded is tried again as long as others
+ * were.
+ */
+static void load_list(char *begin, const char *end)
+{
+    for (bool progress = true, left = true; left;) {
+        if (!progress)
+            give_up("modules miss symbols; the first of them is", begin);
+        progress = left = false;
+        for (char *at = begin; at < end; at += __builtin_strlen(at) + 1) {
+            if (*at == '\0' || *at == LOADED)
+                continue;
+            if (load(at)) {
+                *at = LOADED;
+                progress = true;
+            } else if (!left) {
+                left = true;
+                begin = at;
+            }
+        }
+    }
 }
 
 static void load_modules(void)
@@ -90,25 +119,20 @@ static void load_modules(void)
     if (len < 0 || len == (long)sizeof(order) - 1)
         give_up("cannot read", MODULES "/order");
     raw_call1(SYS_close, fd);
-    for (char *at = order, *end = order + len; at < end;) {
-        char *line = at;
-
-        while (at < end && *at != '\n')
-            at++;
-        *at++ = '\0';
-        if (*line != '\0')
-            load(line);
-    }
+    for (long i = 0; i < len; i++)
+        if (order[i] == '\n')
+            order[i] = '\0';
+    load_list(order, order + len);
 }
 
-static void await_port(void)
+void await_device(const char *path)
 {
     const struct timespec pause = {.tv_nsec = PORT_PAUSE_MS * 1000000L};
     struct stat st = {0};
 
-    for (int ms = 0; raw_call2(SYS_stat, PORT, &st) != 0; ms += PORT_PAUSE_MS) {
+    for (int ms = 0; raw_call2(SYS_stat, path, &st) != 0; ms += PORT_PAUSE_MS) {
         if (ms > PORT_PATIENCE_MS)
-            give_up("the machine has no", PORT);
+            give_up("the machine has no", path);
         raw_call2(SYS_nanosleep, &pause, NULL);
     }
 }
@@ -121,8 +145,9 @@ __attribute__((noreturn)) void guest_main(int argc, char *const *argv, char *con
     (void)argc, (void)argv, (void)env;
     mount_all();
     load_modules();
-    await_port();
+    await_device(PORT);
     raw_call2(SYS_sethostname, "brig", 4);
+    boot_root();
     raw_call3(SYS_execve, "/.brig/init", words, nothing);
     give_up("cannot execute", "/.brig/init");
 }

@@ -316,6 +316,9 @@ static void give_out(struct local *local, const struct wire_started *msg)
     }
     box->up = true;
     fill_up(&up, &scratch, msg);
+    const struct provider *p = &local->provider;
+    if (p->claim && p->claim(p->claim_ctx, &box->box, &up, &box->box.events))
+        return;
     if (!local->recovery.each(local->recovery.ctx, &box->box, &up, &box->box.events))
         local_kill(box);
 }
@@ -357,6 +360,8 @@ static void on_list_end(struct local *local, const struct wire_ready *msg)
         local->recovery.done = NULL;
         for (size_t i = 0; i < n; i++)
             give_out(local, &found[i]);
+        if (local->provider.claim)
+            (void)!local->provider.claim(local->provider.claim_ctx, NULL, NULL, NULL);
         done(local->recovery.ctx);
     } else {
         local_renewed(local, found, n);

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * vm.h: the provider `vm`: sandboxes that are virtual machines. Each is a QEMU in a sandbox of `local`, as its only
+ * program, and the stream of the box goes to the brig-init of the guest.
+ */
+#ifndef BRIG_VM_VM_H
+#define BRIG_VM_VM_H
+
+#include "provider/provider.h"
+
+/* The strings are copied. */
+struct vm_options {
+    struct loop *loop;
+    struct provider *local;
+    const char *qemu;   /* the program, as a sandbox of `local` sees it */
+    const char *kernel; /* .../boot/vmlinuz-VERSION, with .../lib/modules/VERSION beside it */
+    const char *initrd; /* made by vm_initrd_make() */
+    const char *root;   /* an image with erofs: the template `host` of virtual machines */
+    bool kvm;           /* or emulation */
+    int kept_dir_fd;    /* a directory of ours, for what must be known after a restart; the provider owns it */
+};
+/* On failure kept_dir_fd is closed, too. */
+int vm_provider_create(const struct vm_options *options, struct provider **ret, struct brig_err *err) MUST_CHECK;
+
+/*
+ * initrd.c: writes the initramfs of that kernel into a new file at `out`: brig-boot and brig-init of the directory
+ * `programs`, and the modules that the machine needs.
+ */
+int vm_initrd_make(const char *kernel, const char *programs, const char *out, struct brig_err *err) MUST_CHECK;
+
+#endif

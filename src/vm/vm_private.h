@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vm_private.h: what the files of the provider `vm` share. */
+#ifndef BRIG_VM_VM_PRIVATE_H
+#define BRIG_VM_VM_PRIVATE_H
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "link/link.h"
+#include "vm/vm.h"
+
+#define VM_PORT 2744u /* QEMU's, on ::1 of its sandbox */
+#define VM_PROC 1u    /* QEMU's number there */
+#define VM_TAIL 2048u /* what is kept of QEMU's and the kernel's last words */
+
+struct vm;
+struct vm_stream;
+
+/*
+ *   MAKING --the sandbox around it is up--> BOOTING --STARTED of the guest--> UP --> ENDING
+ *
+ * ENDING is entered from any of them, and left when the sandbox around it has ended.
+ */
+enum vm_state { VM_MAKING, VM_BOOTING, VM_UP, VM_ENDING };
+
+/* What a restart must know, beside the id, which is that of the sandbox around it. */
+struct vm_facts {
+    struct brig_limits limits;
+    uint64_t require;
+    uint32_t writable_root, profile, network;
+    struct reading inside[BRIG_LAYER_MAX]; /* what the guest has read back */
+};
+
+struct vm_box {
+    struct box box;
+    struct vm_box *next, *prev;
+    struct vm *vm;
+    struct box *inner; /* the sandbox around it, of `local` */
+    enum vm_state state;
+    char id[ID_SANDBOX_SIZE];
+    struct vm_facts facts;
+    struct brig_layer_state jail[BRIG_LAYER_MAX]; /* what holds QEMU */
+    struct box_listeners *listeners;              /* until it is up */
+    struct link *link;                            /* to the brig-init around QEMU */
+    struct call *waits, *says;                    /* for QEMU's end; QEMU's words */
+    struct vm_stream *stream;
+    char tail[VM_TAIL];
+    size_t tail_len;
+    uint32_t oom_kills; /* of the guest's kernel, by its own words */
+    unsigned oom_at;    /* so many letters of them have come */
+    /* Why it is ending, if not because somebody asked. */
+    enum brig_cause cause;
+    char why[192];
+    void (*attached)(void *ctx, int fd, const struct brig_err *err); /* an attach that is under way */
+    void *attached_ctx;
+};
+
+struct vm {
+    struct provider provider;
+    struct provider *local;
+    char *qemu, *kernel, *initrd, *root;
+    bool kvm;
+    uint64_t tsc_khz; /* 0: not known */
+    int kept_dir_fd;
+    struct vm_box *boxes;
+    struct { /* what is found again, once */
+        bool (*each)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret);
+        void (*done)(void *ctx);
+        void *ctx;
+    } recovery;
+};
+
+/* vm.c */
+extern const uint64_t vm_inside_layers; /* The layers that the guest reads back; the others are the jail's. */
+void vm_statement(const struct vm_box *box, struct box_up *ret);
+void vm_box_free(struct vm_box *box);
+
+/* vm_life.c */
+struct box_events vm_inner_events(struct vm_box *box);
+/* The stream of the sandbox around it, for an attach or at its first time; or err. */
+void vm_inner_stream(void *ctx, int fd, const struct brig_err *err);
+int vm_open_stream(struct vm_box *box, struct brig_err *err) MUST_CHECK;
+
+/* vm_kept.c */
+int vm_keep(const struct vm_box *box, struct brig_err *err) MUST_CHECK;
+void vm_forget(const struct vm_box *box);
+int vm_recall(int dir_fd, const char *id, struct vm_facts *ret) MUST_CHECK;
+
+/* qemu.c: the words of QEMU's command line, each with its NUL, and then those of its environment. */
+int vm_qemu_words(const struct vm_box *box, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env) MUST_CHECK;
+uint64_t vm_tsc_khz(void); /* Takes some milliseconds; 0 if there is no such counter. */
+/* What a sandbox of these limits may have: memory of the guest, files in its memory. */
+int vm_guest_limits(struct brig_limits *limits, struct brig_err *err) MUST_CHECK;
+/* Those of the sandbox around QEMU. */
+struct brig_limits vm_outer_limits(const struct brig_limits *guest);
+extern const char vm_root_target[], vm_kernel_target[], vm_initrd_target[];
+
+/*
+ * vm_stream.c: a connection to the brig-init of a guest, through QEMU. It is opened with HELLO and the order (a frame:
+ * START or ATTACH), and then carried by a socket pair.
+ */
+struct vm_stream_events {
+    /* Once: it is open; fd is the other end of the pair, and the callee's. Or err, and fd is -1. */
+    void (*opened)(void *ctx, int fd, const struct guest_started *started, const struct brig_err *err);
+    void *ctx;
+};
+int vm_stream_create(struct loop *loop, struct link *link, const void *order, size_t len, uint64_t until_ns, bool again,
+                     const struct vm_stream_events *events, struct vm_stream **ret, struct brig_err *err) MUST_CHECK;
+void vm_stream_destroy(struct vm_stream *stream); /* takes NULL */
+
+#endif
