@@ -131,10 +131,10 @@ class Others(VmTest):
 
     def test_a_brigd_that_dies(self):
         box = self.machine()
+        self.d.sh(box, "mkfifo /workspace/go")
         started = self.d.ask("POST", f"/v1/sandboxes/{box}/processes",
-                             {"argv": ["sh", "-c", "seq 1000; read line < /workspace/go; echo gone on"]})
+                             {"argv": ["sh", "-c", "seq 1000; read line < go; echo $line"]})
         self.assertEqual(started.status, 201, started)
-        self.d.sh(box, "mkfifo /workspace/go || true")
         before = self.processes(box)
         self.kill_brigd()
         self.assertEqual(self.processes(box), before)
@@ -142,7 +142,9 @@ class Others(VmTest):
         self.assertEqual((found["state"], found["provider"]), ("running", "vm"))
         self.assertEqual(found["protection"]["layers"]["own_kernel"], {"on": True, "by": "qemu tcg"})
         self.assertEqual([s["id"] for s in self.d.ask("GET", "/v1/sandboxes").json["sandboxes"]], [box])
-        self.assertEqual(self.d.run(box, "echo", "still")["stdout"], "still\n")
+        self.d.sh(box, "echo gone on > go")
+        got = self.d.ask("GET", f"/v1/sandboxes/{box}/processes/{started.json['number']}/wait").json
+        self.assertEqual((got["outcome"]["cause"], got["outcome"]["exit_code"]), ("exited", 0), got)
         self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{box}").status, 204)
         wait_until("nothing of it is left", lambda: not self.processes(box))
         kept = pathlib.Path(self.d.dir) / "state/service/vm/boxes"
