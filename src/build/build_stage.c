@@ -11,7 +11,7 @@
 #include "build/build_priv.h"
 #include "sandbox/own_run.h"
 #include "template/platform.h"
-#include "template/reference.h"
+#include "codec/reference.h"
 
 #define STEPS_PER_TURN 16u
 

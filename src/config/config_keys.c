@@ -96,6 +96,14 @@ const struct config_key config_keys[] = {
      .help = "the program; empty: runc in the usual directories"},
     {"crun", "path", CONFIG_TEXT, AT(crun_path), .fallback = "", .rule = config_rule_file,
      .help = "the program; empty: crun in the usual directories"},
+    {"docker", "socket", CONFIG_TEXT, AT(docker_socket), .fallback = "", .rule = config_rule_socket,
+     .help = "where the engine listens; empty: DOCKER_HOST, or /var/run/docker.sock if there is one"},
+    {"docker", "image", CONFIG_TEXT, AT(docker_image), .fallback = "",
+     .help = "the image of sandboxes that name none; empty: they are refused"},
+    {"docker", "runtime", CONFIG_TEXT, AT(docker_runtime), .fallback = "",
+     .help = "a runtime that the engine knows, such as runsc; empty: its own"},
+    {"docker", "pull", CONFIG_TEXT, AT(docker_pull), .fallback = "missing", .words = "missing never",
+     .help = "whether the engine pulls an image that it does not have"},
 
     /* ---- [manager] ---- */
     {"manager", "max_sandboxes", CONFIG_COUNT, AT(max_sandboxes), .fallback = "100", .min = 1, .max = 1000000, LIVE,
@@ -325,8 +333,9 @@ int config_find(const char *section, const char *key)
 
 static bool next_section(size_t *at, const char **section)
 {
-    static const char *const sections[] = {"server",  "store", "providers", "runc", "crun",    "vm",        "manager",
-                                           "sandbox", "tools", "audit",     "gate", "secrets", "templates", "pool"};
+    static const char *const sections[] = {"server", "store", "providers", "runc",      "crun",
+                                           "docker", "vm",    "manager",   "sandbox",   "tools",
+                                           "audit",  "gate",  "secrets",   "templates", "pool"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;

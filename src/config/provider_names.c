@@ -9,7 +9,8 @@
 
 static const struct provider_known known[] = {
     {"local", NULL, "a sandbox of this machine's spawner", "there is no spawner"},
-    {"docker", "podman", "a container of Docker or Podman", "this version of brig does not have it"},
+    {"docker", "podman", "a container of Docker or Podman",
+     "needs root and an engine: [docker] socket, or apt-get install docker.io"},
     {"runc", NULL, "a container of runc", "needs a service of root, and runc: apt-get install runc"},
     {"crun", NULL, "a container of crun", "needs a service of root, and crun: apt-get install crun"},
     {"runsc", "gvisor", "a sandbox of gVisor", "this version of brig does not have it"},

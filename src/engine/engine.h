@@ -80,6 +80,7 @@ int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_
 /* What only a long-lived sandbox can have. All of it may be zero. */
 struct spec_more {
     const char *zygote;        /* The key of its zygote. */
+    const char *image;         /* The name of an engine's image. */
     const char *const *layers; /* The names of template layers, lowest first. */
     size_t n_layers;
     const char *new_layer;        /* The name of a layer that is made in it. */

@@ -226,7 +226,7 @@ static int pack_sandbox(const struct brig_spec *spec, const struct spec_more *mo
     int r = put(out, spec->workdir ? spec->workdir : more->raw_upper ? "/" : "/workspace");
 
     r = r < 0 ? r : put(out, spec->name ? spec->name : "");
-    r = r < 0 ? r : put(out, spec->rootfs ? spec->rootfs : "");
+    r = r < 0 ? r : put(out, more->image ? more->image : spec->rootfs ? spec->rootfs : "");
     r = r < 0 ? r : pack_layers(more, msg, out);
     r = r < 0 ? r : pack_disks(more, msg, out);
     for (size_t i = 0; r >= 0 && i < spec->n_binds; i++) {
@@ -398,7 +398,8 @@ int spec_service(const struct brig_spec *spec, const struct spec_more *more, boo
         r = put(&strings, zygote);
     if (r >= 0) {
         msg->flags |= spec->flags | WIRE_RUN_SERVICE | (zygote ? WIRE_RUN_ZYGOTE : 0) |
-                      (more->any_user ? WIRE_RUN_ANY_USER : 0) | (more->sudo ? WIRE_RUN_SUDO : 0);
+                      (more->any_user ? WIRE_RUN_ANY_USER : 0) | (more->sudo ? WIRE_RUN_SUDO : 0) |
+                      (more->image ? WIRE_RUN_IMAGE : 0);
         msg->strings_len = (uint32_t)strings.len;
         r = seal(&strings, ret_strings_fd, err);
     } else {

@@ -325,6 +325,15 @@ int cg_change_limits(struct cg *cg, const struct brig_limits *l, const struct br
     return r;
 }
 
+/* Does a path have these parts, one after the other? What follows them is a cgroup below, and has the same limits. */
+static bool is_below(const char *path, size_t len, const char *name, size_t name_len)
+{
+    for (const char *at = path; len > name_len && (at = memmem(at, len - (size_t)(at - path), name, name_len)); at++)
+        if (at > path && at[-1] == '/' && (at + name_len == path + len || at[name_len] == '/'))
+            return true;
+    return false;
+}
+
 /* Is pid in our leaf of the hierarchy that has this controller? One line of /proc/PID/cgroup per hierarchy. */
 static bool is_member(const struct cg *cg, const char *text, enum cg_controller controller)
 {
@@ -343,9 +352,7 @@ static bool is_member(const struct cg *cg, const char *text, enum cg_controller 
             bool match = cg_is_v2(cg, controller)
                              ? list == 0
                              : memmem(first + 1, list, names[controller], strlen(names[controller])) != NULL;
-            bool ours =
-                len > name_len && memcmp(line + len - name_len, name, name_len) == 0 && line[len - name_len - 1] == '/';
-            if (match && ours)
+            if (match && is_below(second + 1, len - (size_t)(second + 1 - line), name, name_len))
                 return true;
         }
         line = end ? end + 1 : NULL;
@@ -421,6 +428,20 @@ void cg_read_back(const struct cg *cg, const struct brig_limits *l, const char *
     else
         put_reading(&readings[BRIG_LAYER_IO], cg, members, CG_BLKIO,
                     io_is(cg, device, l->io_read_bps, false) && io_is(cg, device, l->io_write_bps, true));
+}
+
+int cg_enter(const struct cg *cg, pid_t pid)
+{
+    char text[16];
+    int r = 0;
+
+    snprintf(text, sizeof text, "%d", (int)pid);
+    if (cg->v2_fd >= 0)
+        r = fd_write_file(cg->v2_fd, "cgroup.procs", text);
+    for (unsigned i = 0; r == 0 && i < cg->host->n_v1; i++)
+        if (cg->v1_fd[i] >= 0)
+            r = fd_write_file(cg->v1_fd[i], "cgroup.procs", text);
+    return r;
 }
 
 bool cg_holds(const struct cg *cg, int proc_fd, pid_t pid)

@@ -93,7 +93,11 @@ int cg_change_limits(struct cg *cg, const struct brig_limits *limits, const stru
 /* Reads the limits and the membership of pid back: the layers memory, cpu, pids and io. proc_fd is the full procfs. */
 void cg_read_back(const struct cg *cg, const struct brig_limits *limits, const char *device, int proc_fd, pid_t pid,
                   struct reading readings[BRIG_LAYER_MAX]);
-/* Whether this process is in it, wherever it limits something. */
+/*
+ * Moves a process into it, in every hierarchy, after somebody else has started it. Returns 0 or a negative errno.
+ */
+int cg_enter(const struct cg *cg, pid_t pid) MUST_CHECK;
+/* Whether this process is in it or in a cgroup below it, wherever it limits something. */
 bool cg_holds(const struct cg *cg, int proc_fd, pid_t pid);
 void cg_mark(struct cg *cg); /* Remembers the counters as they are when the run begins. */
 bool cg_oom_killed(const struct cg *cg);

@@ -4,13 +4,15 @@
  * before anything of the user's, with raw calls only. It needs no capability that pid 1 does not keep.
  *
  * The filter goes on unless the very same is there already: a second one would cost every system call its time. It is
- * told by the answers that no other filter gives together. Namespaces, mounts and cgroups are the carrier's work, and
- * cannot be mended from inside.
+ * told by the answers that no other filter gives together; one of them depends on an argument, because the profile that
+ * engines are given (tools/gen_seccomp_oci.c) has the same answers to all other calls. Namespaces, mounts and cgroups
+ * are the carrier's work, and cannot be mended from inside.
  */
 #include "jail/confine.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 
 #include "jail/landlock_rules.h"
 #include "jail/rawcall.h"
@@ -77,7 +79,8 @@ static bool comm_is_writable(void)
 static bool filter_is_ours(void)
 {
     return raw_call5(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) == 2 && raw_call1(SYS_unshare, 0) == -EPERM &&
-           raw_call5(SYS_keyctl, ~0u, 0, 0, 0, 0) == -ENOSYS;
+           raw_call5(SYS_keyctl, ~0u, 0, 0, 0, 0) == -ENOSYS &&
+           raw_call5(SYS_setsockopt, -1, SOL_SOCKET, SO_BINDTODEVICE, 0, 0) == -EPERM; /* without it EBADF */
 }
 
 /* As the jail has it: with root inside programs may set set-id bits, where no place of the host can be written. */

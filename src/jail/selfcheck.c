@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
@@ -156,12 +157,15 @@ static void check_privileges(struct check *check, const char *status, size_t len
         value = (uint64_t)raw_call5(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0);
     put_plain(check, BRIG_LAYER_NO_NEW_PRIVS, value == 1, 0);
 
-    /* A filter is there, and it is ours: without it unshare(0) succeeds and the keyctl is EOPNOTSUPP. */
+    /*
+     * A filter is there, and it is ours: without it unshare(0) succeeds, the keyctl is EOPNOTSUPP and the socket option
+     * EBADF. The last tells it from the profile of an engine, which has no rules about arguments.
+     */
     probe = raw_call1(SYS_unshare, 0);
     keys = raw_call5(SYS_keyctl, ~0u, 0, 0, 0, 0);
     put_plain(check, BRIG_LAYER_SECCOMP,
               check_status_field(status, len, "Seccomp", 10, &value) && value == 2 && probe == -EPERM &&
-                  keys == -ENOSYS,
+                  keys == -ENOSYS && raw_call5(SYS_setsockopt, -1, SOL_SOCKET, SO_BINDTODEVICE, 0, 0) == -EPERM,
               probe);
 }
 

@@ -111,7 +111,7 @@ void carried_end(struct carried *box, enum brig_cause cause)
 
 /* ---- START -------------------------------------------------------------------------------------------- */
 
-int carried_connect(struct carried *box, struct brig_err *err)
+int carried_connect(const struct carried *box, const char *name, struct brig_err *err)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     int size = STREAM_BUFFER;
@@ -119,7 +119,7 @@ int carried_connect(struct carried *box, struct brig_err *err)
 
     if (fd < 0)
         return err_host(err, "socket");
-    (void)snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/s", box->dir_fd);
+    (void)snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/%s", box->dir_fd, name);
     if (connect(fd, (const struct sockaddr *)&at, sizeof at) < 0)
         return err_host(err, "connect to brig-init");
     /* a window of data and its credits must fit */
@@ -129,7 +129,7 @@ int carried_connect(struct carried *box, struct brig_err *err)
 
 static int connect_init(struct carried *box, struct brig_err *err)
 {
-    return box->runner->ops->connect ? box->runner->ops->connect(box, err) : carried_connect(box, err);
+    return box->runner->ops->connect ? box->runner->ops->connect(box, err) : carried_connect(box, "s", err);
 }
 
 /* What programs may write to beside the usual places: Landlock is put on inside, by these names. */
@@ -277,6 +277,8 @@ static int check_run(const struct runner *runner, const struct run_spec *run, st
         const char *what;
     } not_here[] = {{!(run->flags & WIRE_RUN_SERVICE), "runs of one program"},
                     {run->zygote, "zygotes"},
+                    {run->engine_image && !runner->ops->images, "images by name"},
+                    {(run->rootfs || run->n_layers > 0) && runner->ops->images, "other roots than images by name"},
                     {run->new_layer, "new layers"},
                     {run->flags & WIRE_RUN_RAW_UPPER, "raw uppers"},
                     {run->flags & WIRE_RUN_SUDO, "sudo"},

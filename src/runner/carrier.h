@@ -24,6 +24,7 @@
 
 struct carrier_ops {
     const char *name; /* "runc": the provider's */
+    bool images;      /* It starts from images by name, and from nothing else. */
     /*
      * Called once, after the host is known and before READY. It finds the runtime or the engine and writes
      * runner->version. On failure err says what is missing and the line that installs it; READY carries it, and every
@@ -67,5 +68,6 @@ struct carrier_ops {
 };
 
 extern const struct carrier_ops carrier_runc, carrier_crun; /* oci.c */
+extern const struct carrier_ops carrier_docker;             /* engine/docker.c */
 
 #endif

@@ -76,7 +76,8 @@ void carried_failed(struct carried *box, const struct brig_err *err);
 void carried_removed(struct carried *box);
 void carried_attach(struct carried *box);               /* Answers ATTACH. */
 void carried_end(struct carried *box, enum brig_cause); /* DONE follows. */
-int carried_connect(struct carried *box, struct brig_err *err) MUST_CHECK;
+/* Connects to a socket in the box's directory: a non-blocking stream, or a negative errno. */
+int carried_connect(const struct carried *box, const char *name, struct brig_err *err) MUST_CHECK;
 /* A box of an earlier runner, as box_state.c has read it: it lives, or what is left of it is removed. */
 void carried_found(struct carried *box, pid_t pid);
 struct carried *carried_alloc(struct runner *runner);

@@ -31,7 +31,7 @@
 
 static const struct carrier_ops *carrier_by_name(const char *name)
 {
-    static const struct carrier_ops *const all[] = {&carrier_runc, &carrier_crun};
+    static const struct carrier_ops *const all[] = {&carrier_runc, &carrier_crun, &carrier_docker};
 
     for (size_t i = 0; i < ARRAY_SIZE(all); i++)
         if (str_eq(all[i]->name, name))

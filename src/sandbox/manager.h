@@ -20,6 +20,7 @@
 
 #include "audit/audit.h"
 #include "codec/passwd.h"
+#include "codec/reference.h"
 #include "config/config.h"
 #include "gate/slot_spec.h"
 #include "link/link.h"
@@ -66,8 +67,9 @@ struct sbox_volume {
 
 /* What a create asks for. sbox_spec_parse() makes it from JSON (sbox_spec.c), with its own memory. */
 struct sbox_spec {
-    char template_name[128]; /* "host", ... */
-    char provider[32];       /* What holds it (config/provider_names.h); "": the one that keeps layers and disks. */
+    char template_name[128];           /* "host", ... */
+    char engine_image[IMAGE_REF_TEXT]; /* An engine's image instead of a template, in its one spelling; "": none. */
+    char provider[32]; /* What holds it (config/provider_names.h); "": the one that keeps layers and disks. */
     /*
      * [A-Za-z0-9][A-Za-z0-9_.-]{0,62}. Reserved are "brig", "host" and the prefixes "brig-", "run-", "sandbox-",
      * "org-", "key-".

@@ -402,12 +402,13 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
     const struct box_events events = {.up = on_up, .ended = sbox_box_ended, .ctx = sbox, .counted = children_counted};
 
     /* Paths were judged when they were asked for; what a name of layers means was copied then. */
-    const char *base = !spec->image ? spec->template_name : spec->image->info.base;
+    const char *base = spec->engine_image[0] ? "" : !spec->image ? spec->template_name : spec->image->info.base;
     int r = base[0] ? spec_template(base, manager->config, NULL, "", true, &place, err) : 0;
     if (r < 0)
         return r;
     struct provider_spec asked = {
         .rootfs = place.rootfs[0] ? place.rootfs : NULL,
+        .image = spec->engine_image[0] ? spec->engine_image : NULL,
         .layers = spec->image ? spec->image->info.layers : spec->below,
         .n_layers = spec->image ? spec->image->info.n_layers : spec->n_below,
         .workdir = of_image(spec) ? spec->workdir : NULL,

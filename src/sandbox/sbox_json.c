@@ -94,6 +94,8 @@ static void put_services(struct json *json, const struct sbox_spec *spec, bool v
 void json_spec(struct json *json, const struct sbox_spec *spec, bool values)
 {
     json_key_string(json, "template", spec->template_name);
+    if (spec->engine_image[0])
+        json_key_string(json, "image", spec->engine_image);
     if (values && spec->provider[0]) /* people are told which one has it */
         json_key_string(json, "provider", spec->provider);
     if (spec->name[0])

@@ -24,6 +24,19 @@ struct spec_in {
 
 typedef int member_fn(struct spec_in *in, const struct json_value *v, struct brig_err *err);
 
+static int read_image(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    struct image_ref ref;
+    const char *text;
+    int r = spec_string(v, "image", IMAGE_REF_TEXT - 1, false, &text, err);
+
+    if (r == 0)
+        r = image_ref_parse(text, &ref, err);
+    if (r == 0)
+        image_ref_text(&ref, in->spec->engine_image);
+    return r;
+}
+
 static int read_template(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
     const char *text;
@@ -406,6 +419,7 @@ static const struct {
     member_fn *read;
 } members[] = {
     {"template", read_template},
+    {"image", read_image},
     {"provider", read_provider},
     {"name", read_name},
     {"metadata", read_metadata},

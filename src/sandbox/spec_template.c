@@ -88,8 +88,12 @@ int spec_template_use(struct sbox_spec *spec, const struct config *config, const
                       const struct caller *caller, bool workdir_given, bool user_given, struct brig_err *err)
 {
     struct template_place place;
-    int r = spec_template(spec->template_name, config, templates, caller->org_id, caller_is_admin(caller), &place, err);
 
+    if (spec->engine_image[0]) {
+        (void)!str_copy(spec->template_name, sizeof spec->template_name, "host");
+        return 0;
+    }
+    int r = spec_template(spec->template_name, config, templates, caller->org_id, caller_is_admin(caller), &place, err);
     if (r < 0)
         return r;
     str_assign(spec->note, place.note);
@@ -142,7 +146,7 @@ bool sbox_has_own_root(const struct sbox *sbox)
     const struct sbox_spec *spec = &sbox->spec;
     const char *base = spec->image ? spec->image->info.base : spec->template_name;
 
-    return !str_eq(base, "host") && !str_starts(base, "python:");
+    return spec->engine_image[0] || (!str_eq(base, "host") && !str_starts(base, "python:"));
 }
 
 /* ---- what is in use ------------------------------------------------------------------------------------ */

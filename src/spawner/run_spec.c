@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "codec/reference.h"
 #include "host/limits.h"
 #include "host/trust.h"
 #include "spawner/spawner.h"
@@ -48,8 +49,8 @@ static int read_strings(struct run_spec *spec, int fd, uint32_t len, struct brig
 static int check_counts(const struct wire_run *msg, struct brig_err *err)
 {
     bool service = msg->flags & WIRE_RUN_SERVICE;
-    const uint32_t of_services =
-        WIRE_RUN_ZYGOTE | WIRE_RUN_NEW_LAYER | WIRE_RUN_RAW_UPPER | WIRE_RUN_ANY_USER | WIRE_RUN_DISK | WIRE_RUN_SUDO;
+    const uint32_t of_services = WIRE_RUN_ZYGOTE | WIRE_RUN_NEW_LAYER | WIRE_RUN_RAW_UPPER | WIRE_RUN_ANY_USER |
+                                 WIRE_RUN_DISK | WIRE_RUN_SUDO | WIRE_RUN_IMAGE;
     bool program = service
                        ? msg->n_argv == 0 && msg->n_env == 0 &&
                              !(msg->flags & ~(WIRE_RUN_SERVICE | of_services | BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT))
@@ -106,8 +107,12 @@ static int place_strings(struct run_spec *spec, const struct wire_run *msg, stru
         return err_set(err, BRIG_E_HOST, EPROTO, "strings of the run");
     if (spec->name[0] == '\0')
         spec->name = NULL;
-    if (spec->rootfs[0] == '\0')
+    if (spec->flags & WIRE_RUN_IMAGE) {
+        spec->engine_image = spec->rootfs;
         spec->rootfs = NULL;
+    } else if (spec->rootfs[0] == '\0') {
+        spec->rootfs = NULL;
+    }
     if (spec->disk && spec->disk_from[0] == '\0')
         spec->disk_from = NULL;
     return 0;
@@ -133,6 +138,24 @@ static int check_layers(const struct run_spec *spec, struct brig_err *err)
         (!spec->n_layers || (!spec->new_layer && !(spec->flags & BRIG_RUN_WRITABLE_ROOT))))
         return err_usage(err, "raw upper: only with layers, as a writable root or below a new layer");
     return 0;
+}
+
+/* The name has the one spelling of images, so nothing of it can mean something else to an engine. */
+static int check_image(const struct run_spec *spec, struct brig_err *err)
+{
+    struct image_ref ref;
+    char text[IMAGE_REF_TEXT];
+
+    if (!spec->engine_image)
+        return 0;
+    int r = image_ref_parse(spec->engine_image, &ref, err);
+    if (r < 0)
+        return r;
+    image_ref_text(&ref, text);
+    if (!str_eq(text, spec->engine_image))
+        return err_usage(err, "image %.100s: must be written %.100s", spec->engine_image, text);
+    return spec->n_layers > 0 || spec->new_layer || spec->zygote ? err_usage(err, "image: not with layers or a zygote")
+                                                                 : 0;
 }
 
 /* The disk of its store, and its volumes. Each is named once. */
@@ -168,6 +191,8 @@ static int check_values(const struct run_spec *spec, struct brig_err *err)
 
     if (r == 0)
         r = check_layers(spec, err);
+    if (r == 0)
+        r = check_image(spec, err);
     if (r == 0)
         r = check_disks(spec, err);
     if (r == 0)

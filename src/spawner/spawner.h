@@ -43,6 +43,7 @@ struct run_spec {
     char *strings; /* It is owned; everything below points into it. */
     size_t strings_len;
     const char *workdir, *name, *rootfs; /* name and rootfs are NULL if they are empty. */
+    const char *engine_image;            /* The name of an engine's image, or NULL. */
     const char *rootfs_below;            /* See run_spec_check_roots(); NULL means anywhere. */
     const char *layers;                  /* The names of n_layers template layers, one after the other, lowest first. */
     unsigned n_layers;

@@ -208,6 +208,8 @@ struct wire_signal {
 #define WIRE_RUN_DISK (1u << 21)
 /* With WIRE_RUN_SERVICE and BRIG_RUN_ROOT: its user has sudo. */
 #define WIRE_RUN_SUDO (1u << 22)
+/* With WIRE_RUN_SERVICE: the string rootfs is the name of an engine's image. Only a runner of an engine takes it. */
+#define WIRE_RUN_IMAGE (1u << 23)
 
 struct wire_answer {
     struct wire_head head;

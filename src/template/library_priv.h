@@ -19,7 +19,7 @@
 #include "template/library.h"
 #include "template/manifest.h"
 #include "template/platform.h"
-#include "template/reference.h"
+#include "codec/reference.h"
 #include "template/spool.h"
 
 #define WORK_NAME 40u

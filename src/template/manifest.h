@@ -15,7 +15,7 @@
 
 #include "base/base.h"
 #include "template/platform.h"
-#include "template/reference.h"
+#include "codec/reference.h"
 
 #define MANIFEST_BYTES (4u << 20)     /* the most that a manifest or an index has */
 #define IMAGE_CONFIG_BYTES (8u << 20) /* and a configuration */

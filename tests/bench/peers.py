@@ -6,59 +6,25 @@ below one parent that is removed.  The image is this machine's /bin/true and /bi
 registry is asked.
 """
 
-import os
-import pathlib
 import shutil
-import signal
 import socket
 import subprocess
 import time
 
-START_SECONDS = 30
-STOP_SECONDS = 20
+import enginekit
+from enginekit import START_SECONDS, Missing, end
 
-# What dockerd and containerd leave outside their roots goes into memory that ends with them (as
-# src/cli/bench/bench_docker.c does it).
-IN_PRIVATE = """for dir in /run /opt /etc/docker; do case $0 in "$dir"/*) continue; esac
-[ ! -d "$dir" ] || mount -t tmpfs brig-bench "$dir" || exit; done; exec dockerd "$@" """
 IMAGE = """set -e; cd /; \
 tar -chf "$1/image.tar" bin/true bin/sleep $(ldd bin/true bin/sleep | grep -o '/lib[^ ]*' | sort -u | sed 's,^/,,')
 exec docker -H "$2" import "$1/image.tar" brig-bench"""
 
 
-class Missing(Exception):
-    """A peer that cannot be had here, and why."""
-
-
-def end(process):
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-class Docker:
-    """A private engine with overlay2, an image, and one container that sleeps."""
+class Docker(enginekit.Engine):
+    """A private engine with an image, and one container that sleeps."""
 
     def __init__(self, directory):
-        if os.geteuid() != 0 or not shutil.which("dockerd") or not shutil.which("docker"):
-            raise Missing("a private Docker engine needs root, dockerd and docker")
-        self.host = f"unix://{directory}/docker.sock"
-        self.cgroup = f"brig-bench-{os.getpid()}"
-        (directory / "daemon.json").write_text("{}\n", encoding="ascii")
-        self.log = open(directory / "dockerd.log", "wb")
-        self.engine = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM", "unshare", "--mount", "sh", "-c", IN_PRIVATE, str(directory), "-H",
-             self.host, "--storage-driver=overlay2",
-             f"--config-file={directory}/daemon.json", f"--data-root={directory}/data", f"--exec-root={directory}/exec",
-             f"--pidfile={directory}/pid",
-             f"--cgroup-parent=/{self.cgroup}", "--exec-opt=native.cgroupdriver=cgroupfs", "--bridge=none",
-             "--iptables=false", "--ip6tables=false",
-             "--ip-forward=false"], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        super().__init__(directory)
         try:
-            self.wait_ready()
             subprocess.run(["sh", "-c", IMAGE, "sh", str(directory), self.host], check=True, capture_output=True)
             self.container = self.docker("run", "-d", "--network", "none", "brig-bench", "/bin/sleep",
                                          "1000000").strip()
@@ -66,34 +32,11 @@ class Docker:
             self.close()
             raise
 
-    def wait_ready(self):
-        deadline = time.monotonic() + START_SECONDS
-        while subprocess.run(["docker", "-H", self.host, "version"], capture_output=True, check=False).returncode != 0:
-            if self.engine.poll() is not None or time.monotonic() > deadline:
-                raise Missing("dockerd does not start here")
-            time.sleep(0.2)
-
-    def docker(self, *words):
-        return subprocess.run(["docker", "-H", self.host, *words], check=True, text=True, capture_output=True).stdout
-
     def run(self):
         self.docker("run", "--rm", "--network", "none", "brig-bench", "/bin/true")
 
     def exec(self):
         self.docker("exec", self.container, "/bin/true")
-
-    def close(self):
-        if self.engine.poll() is None:
-            subprocess.run(["docker", "-H", self.host, "kill", getattr(self, "container", "none")], capture_output=True,
-                           check=False)
-            end(self.engine)
-        self.log.close()
-        for top, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
-            if self.cgroup in pathlib.PurePath(top).parts:
-                try:
-                    os.rmdir(top)
-                except OSError:
-                    pass  # run.py looks again, and says so
 
 
 NGINX_CONF = """daemon off; worker_processes 1; pid {dir}/nginx.pid; error_log {dir}/nginx.err crit;

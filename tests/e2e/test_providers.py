@@ -8,7 +8,8 @@ import shutil
 from lettakit import ADD
 from test_cli_service import CliTest
 
-ON = tuple(name for name in ("runc", "crun") if os.geteuid() == 0 and shutil.which(name))  # where they are installed
+ON = tuple(name for name in ("docker", "runc", "crun") if os.geteuid() == 0 and
+           (os.path.exists("/var/run/docker.sock") if name == "docker" else shutil.which(name)))  # where they are
 OFF = tuple(name for name in ("docker", "runc", "crun", "runsc", "vm", "firecracker", "e2b", "modal", "daytona")
             if name not in ON)
 NOT_HERE = "this version of brig does not have it"
@@ -54,7 +55,7 @@ class Providers(CliTest):
         for name, status, code, said in (("chroot", 422, "invalid", "provider chroot: there is no such one"),
                                          ("Local", 422, "invalid", "provider Local: there is no such one"),
                                          ("gvisor", 501, "not_enabled", f"provider runsc: {NOT_HERE}"),
-                                         ("podman", 501, "not_enabled", f"provider docker: {NOT_HERE}")):
+                                         ("firecracker", 501, "not_enabled", f"provider firecracker: {NOT_HERE}")):
             for path, body in (("/v1/sandboxes", {"provider": name}),
                                ("/v1/runs", {"sandbox": {"provider": name}, "process": {"argv": ["true"]}})):
                 answer = self.d.ask("POST", path, body)

@@ -4,7 +4,7 @@
 #include "fuzz.h"
 
 #include "template/platform.h"
-#include "template/reference.h"
+#include "codec/reference.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "template/platform.h"
-#include "template/reference.h"
+#include "codec/reference.h"
 
 #define D "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 

@@ -101,6 +101,10 @@ static void specs_are_strict(void **state)
     refused(rig, "{\"writable_root\":1}", "must be true or false");
     refused(rig, "{\"template\":\"nope\"}", "template nope: nothing here can supply it");
     refused(rig, "{\"template\":\"../x\"}", "must be a name of");
+    refused(rig, "{\"image\":\"a b\"}", "a b");
+    refused(rig, "{\"image\":\"Registry/x\"}", "Registry/x");
+    refused(rig, "{\"image\":\"x/../y\"}", "x/../y");
+    refused(rig, "{\"image\":\"\"}", "image");
     refused(rig, "{\"template\":\"--privileged\"}", "must be a name of");
 }
 

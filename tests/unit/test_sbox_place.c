@@ -185,7 +185,7 @@ static void its_provider_is_off_now(void **state)
     rig_flush(rig);
     char *cert = rig_find(rig, true, id, NULL, &n);
     assert_int_equal(n, 1);
-    assert_non_null(strstr(cert, "provider runc: this version of brig does not have it"));
+    assert_non_null(strstr(cert, "provider runc: needs a service of root, and runc"));
     free(cert);
     rig_stop_manager(rig);
     providers_destroy(rig->providers);
@@ -208,7 +208,8 @@ static void names(void **state)
     assert_int_equal(err.code, BRIG_E_OFF);
     assert_string_equal(err.message, "provider runsc: this version of brig does not have it");
     assert_true(providers_find(rig->providers, "podman", &found, &err) < 0);
-    assert_string_equal(err.message, "provider docker: this version of brig does not have it");
+    assert_string_equal(err.message,
+                        "provider docker: needs root and an engine: [docker] socket, or apt-get install docker.io");
     assert_true(providers_find(rig->providers, "Runc", &found, &err) < 0);
     assert_int_equal(err.code, BRIG_E_INVALID);
     assert_string_equal(err.message, "provider Runc: there is no such one");

@@ -163,6 +163,7 @@ static bool allow_all(void)
     return filter(insns, ARRAY_SIZE(insns));
 }
 
+/* As the profile of an engine does, which has no rules about arguments; and with one such rule. */
 static bool refuse_two(void)
 {
     static const struct sock_filter insns[] = {
@@ -177,6 +178,18 @@ static bool refuse_two(void)
     return filter(insns, ARRAY_SIZE(insns));
 }
 
+static bool refuse_three(void)
+{
+    static const struct sock_filter insns[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setsockopt, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+
+    return refuse_two() && filter(insns, ARRAY_SIZE(insns));
+}
+
 static void a_filter_must_also_refuse(void **state)
 {
     struct guest_start start = host_start();
@@ -188,8 +201,10 @@ static void a_filter_must_also_refuse(void **state)
     assert_int_equal(readings[BRIG_LAYER_SECCOMP].on, 0);
     assert_true(run_in_child(allow_all, &start, 2, readings));
     assert_int_equal(readings[BRIG_LAYER_SECCOMP].on, 0);
-    start.skip = BRIG_LAYER_BIT(BRIG_LAYER_SECCOMP);
     assert_true(run_in_child(refuse_two, &start, 2, readings));
+    assert_int_equal(readings[BRIG_LAYER_SECCOMP].on, 0);
+    start.skip = BRIG_LAYER_BIT(BRIG_LAYER_SECCOMP);
+    assert_true(run_in_child(refuse_three, &start, 2, readings));
     assert_int_equal(readings[BRIG_LAYER_SECCOMP].on, 1); /* what is on is said to be, even if it was to be skipped */
     assert_int_equal(readings[BRIG_LAYER_SECCOMP].why, WHY_NONE);
 }

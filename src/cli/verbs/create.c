@@ -12,8 +12,8 @@
 #include "cli/services/service_file.h"
 
 struct create_options {
-    const char *template, *provider, *name, *user, *profile, *workdir, *timeout, *idle_timeout, *on_timeout, *on_death,
-        *idle_policy, *confine, *idempotency;
+    const char *template, *image, *provider, *name, *user, *profile, *workdir, *timeout, *idle_timeout, *on_timeout,
+        *on_death, *idle_policy, *confine, *idempotency;
     const char *memory, *cpus, *disk, *file_size, *io_read_bps, *io_write_bps, *command_timeout, *output;
     uint64_t pids, inodes, open_files;
     bool writable_root, sudo, forkable, json, quiet;
@@ -26,6 +26,7 @@ struct create_options {
 /* clang-format off */
 static const struct flag create_flags[] = {
     {"template", "NAME", "what it is made from (default host: this machine's /usr)", flag_set_text, AT(template), 0},
+    {"image", "NAME", "an image of the engine of --provider docker, not a template", flag_set_text, AT(image), 0},
     {"provider", "NAME", "what holds it (default local; brig provider ls)", flag_set_text, AT(provider), 0},
     {"name", "NAME", "a name for it, usable instead of its id", flag_set_text, AT(name), 0},
     {"metadata", "K=V", "a note to find it by (brig ps --metadata K=V)", flag_add_pair, AT(metadata), 0},
@@ -202,6 +203,7 @@ static int put_spec(struct buf *out, const struct create_options *o, struct brig
 
     json_object(&json);
     service_put_text(&json, "template", o->template);
+    service_put_text(&json, "image", o->image);
     service_put_text(&json, "provider", o->provider);
     service_put_text(&json, "name", o->name);
     service_put_text(&json, "user", o->user);

@@ -105,6 +105,7 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
                                .n_tmpfs = spec->n_tmpfs};
     struct spec_volume volumes[PROVIDER_VOLUMES_MAX];
     const struct spec_more more = {.zygote = spec->zygote,
+                                   .image = spec->image,
                                    .layers = spec->layers,
                                    .n_layers = spec->n_layers,
                                    .new_layer = spec->new_layer,
@@ -351,7 +352,7 @@ static void on_list_end(struct local *local, const struct wire_ready *msg)
     local->provider.image_store = msg->image_store;
     if (msg->zygotes)
         local->ops.caps |= PROVIDER_ZYGOTE;
-    if (msg->layers)
+    if (msg->layers && !(local->ops.caps & PROVIDER_IMAGE))
         local->ops.caps |= PROVIDER_LAYERS;
     if (msg->disks)
         local->ops.caps |= PROVIDER_DISKS;
@@ -515,6 +516,13 @@ int provider_runner_create(struct loop *loop, int runner_fd, const char *name, s
     ops.layers = NULL;
     ops.disk = NULL;
     ops.disks = NULL;
+    /* It starts from images, and its namespaces and /proc are the engine's (runner/engine/). */
+    if (str_eq(ops.name, "docker")) {
+        ops.caps &= ~(uint32_t)(PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_ROOT_INSIDE);
+        ops.caps |= PROVIDER_IMAGE;
+        ops.protects &= ~(BRIG_LAYER_BIT(BRIG_LAYER_USER_NS) | BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE) |
+                          BRIG_LAYER_BIT(BRIG_LAYER_PROC) | BRIG_LAYER_BIT(BRIG_LAYER_IO));
+    }
     int r = create(loop, runner_fd, &ops, &local, err);
     if (r < 0)
         return r;

@@ -8,7 +8,7 @@
  *
  * The words of a line are separated by tabs:
  *
- *     create KEY [name=value...]    memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs,
+ *     create KEY [name=value...]    memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, image,
  *                                   require=all, zygote=KEY, profile=paranoid, statement=1 (then
  *                                   `layers KEY name=on:by:value ...` comes before `up`), template=LAYER,LAYER...,
  *                                   new_layer=NAME, writable=1, root=1, sudo=1, raw_upper=1, boxdisk=NAME, from=NAME,
@@ -513,6 +513,8 @@ static void create(const char *key, char **words, unsigned n)
             spec.limits.disk = strtoull(value, NULL, 10);
         else if (strcmp(words[i], "inodes") == 0)
             spec.limits.inodes = strtoull(value, NULL, 10);
+        else if (strcmp(words[i], "image") == 0)
+            spec.image = value;
         else if (strcmp(words[i], "rootfs") == 0)
             spec.rootfs = value;
         else if (strcmp(words[i], "zygote") == 0)

@@ -4,14 +4,14 @@
  * may come from any caller, and its parts become parts of a URL and of an Authorization scope; so only characters that
  * need no escape in either pass.
  */
-#include "template/reference.h"
+#include "codec/reference.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "gate/address.h"
 
 #define HUB "docker.io"
 #define HEX "0123456789abcdef"
@@ -53,14 +53,14 @@ static bool name_ok(const char *name, size_t len)
 
 static bool address_ok(const char *text, size_t len)
 {
-    char address[GATE_ADDR_TEXT];
-    struct gate_addr addr;
+    char address[INET6_ADDRSTRLEN];
+    struct in6_addr addr;
 
     if (len < 4 || text[0] != '[' || text[len - 1] != ']' || len - 2 >= sizeof address)
         return false;
     memcpy(address, text + 1, len - 2);
     address[len - 2] = '\0';
-    return strchr(address, ':') && gate_addr_parse(address, &addr) == 0;
+    return inet_pton(AF_INET6, address, &addr) == 1;
 }
 
 static bool port_ok(const char *text)

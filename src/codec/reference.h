@@ -6,8 +6,8 @@
  * a path of one part is below "library". So "debian" is docker.io/library/debian:latest. "index.docker.io" and
  * "registry-1.docker.io" are other names of docker.io. A parsed reference has one spelling.
  */
-#ifndef BRIG_TEMPLATE_REFERENCE_H
-#define BRIG_TEMPLATE_REFERENCE_H
+#ifndef BRIG_CODEC_REFERENCE_H
+#define BRIG_CODEC_REFERENCE_H
 
 #include <brig.h>
 

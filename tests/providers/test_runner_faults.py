@@ -2,14 +2,18 @@
 """A runner with a runtime that does not do its work, and with a brigd that was taken over."""
 
 import os
+import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
-from helpers import PATIENCE, environment, wait_until
-from jailkit import needs_root
-from service import Daemon
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+
+from helpers import PATIENCE, environment, wait_until  # noqa: E402
+from jailkit import needs_root  # noqa: E402
+from service import Daemon  # noqa: E402
 
 BUILD = os.environ.get("BRIG_BUILD_DIR", "build")
 HELPERS = os.environ.get("BRIG_LIBEXEC_DIR", f"{BUILD}/src")

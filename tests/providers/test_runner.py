@@ -2,15 +2,19 @@
 """Sandboxes of runc and crun, as the service has them: what holds in one of `local` holds in these."""
 
 import os
+import pathlib
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import unittest
 
-from helpers import PATIENCE, wait_until
-from jailkit import needs_root
-from service import Daemon
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+
+from helpers import PATIENCE, wait_until  # noqa: E402
+from jailkit import needs_root  # noqa: E402
+from service import Daemon  # noqa: E402
 
 LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock "
           "root_readonly proc fds memory cpu pids disk inodes").split()

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dock_container.h: a sandbox as the engine is asked to make it. One function writes the JSON, and nothing else may:
+ * what it does not write, such as devices, host namespaces, privileges or further capabilities, no sandbox can have.
+ */
+#ifndef BRIG_RUNNER_ENGINE_DOCK_CONTAINER_H
+#define BRIG_RUNNER_ENGINE_DOCK_CONTAINER_H
+
+#include <brig.h>
+
+#include "base/buf.h"
+
+#define DOCK_INIT_INSIDE "/.brig/init" /* brig-init, read-only */
+#define DOCK_DIR_INSIDE "/.brig/run"   /* the directory of its socket, for pid 1 alone */
+#define DOCK_SOCKET_NAME "init"
+#define DOCK_PLACES_MAX 32u
+
+struct dock_place { /* a directory in memory of the sandbox's own */
+    const char *path;
+    uint64_t bytes, inodes;
+    unsigned mode;
+    uint32_t uid;
+};
+
+struct dock_bind {
+    const char *source, *target;
+    bool read_only;
+};
+
+struct dock_container {
+    bool podman;
+    const char *image; /* name or digest */
+    const char *host_name;
+    const char *init, *dir;             /* on the host: brig-init, and the private directory for its socket */
+    const char *seccomp;                /* the profile; or with Podman the path of a file with it */
+    const char *runtime;                /* NULL means the engine's own. */
+    const char *cgroup_parent;          /* or NULL */
+    const char *installation, *sandbox; /* labels */
+    struct brig_limits limits;          /* memory, cpus and pids of 0: only those of cgroup_parent hold */
+    uint64_t processes;                 /* RLIMIT_NPROC */
+    const struct dock_place *places;
+    size_t n_places;
+    const struct dock_bind *binds;
+    size_t n_binds;
+};
+
+int dock_container_json(const struct dock_container *container, struct buf *out) MUST_CHECK;
+
+#endif
