@@ -90,6 +90,10 @@ int spec_template_use(struct sbox_spec *spec, const struct config *config, const
     struct template_place place;
 
     if (spec->engine_image[0]) {
+        /* An engine has images of whoever uses it, and fetches those that it does not have. */
+        if (!caller_is_admin(caller))
+            return err_set(err, BRIG_E_FORBIDDEN, 0, "image %.128s: images of an engine are only for administrators",
+                           spec->engine_image);
         (void)!str_copy(spec->template_name, sizeof spec->template_name, "host");
         return 0;
     }
