@@ -42,7 +42,7 @@ packages() {
         [ -x /usr/bin/npm ] || echo npm
         ;;
     # the runtimes and engines behind the providers of brig-runner
-    providers) echo runc crun procps docker.io podman conmon busybox-static ;;
+    providers) echo runc crun procps runsc docker.io podman conmon busybox-static ;;
     lint) echo clang-format clang-tidy ;;
     # the peers that we measure ourselves against
     bench) echo bubblewrap firejail runc docker.io nginx-light wrk mitmproxy ;;

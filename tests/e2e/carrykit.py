@@ -17,6 +17,8 @@ from helpers import BRIG, PATIENCE, wait_until
 
 LIBEXEC = os.environ.get("BRIG_LIBEXEC_DIR") or os.path.dirname(os.path.realpath(BRIG))
 INIT = os.environ.get("BRIG_INIT") or f"{LIBEXEC}/brig-init"
+# A runsc of today, where somebody has built one (tools/runsc.sh).
+RUNSC_NEW = os.environ.get("BRIG_TEST_RUNSC") or os.path.join(os.environ.get("BRIG_BUILD_DIR", "build"), "providers/runsc")
 HELLO, START, STARTED, EXITED, SIGNAL, ATTACH = range(1, 7)
 SERVICE, LEAVES, ADOPT, ROOT, PLACES = 4, 8, 16, 32, 64
 CAP_SERVICE, CAP_CARRIED, CAP_RUNNING = 8, 16, 32
@@ -183,6 +185,7 @@ class Runc(Carrier):
     """In a container of runc, with a bundle written by hand."""
 
     program_uid = 1000
+    runtime = ("runc",)
 
     def __init__(self, *words, caps=CAPS):
         super().__init__()
@@ -218,10 +221,12 @@ class Runc(Carrier):
 
     def runc(self, *words):
         with open(self.dir / "log", "ab") as log:
-            done = subprocess.run(["runc", "--root", str(self.dir / "state"), *words], stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=log, timeout=4 * PATIENCE, check=False)
+            done = subprocess.run([*self.runtime, "--root", str(self.dir / "state"), *words],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if words[0] == "state" else log,
+                                  stderr=log, timeout=4 * PATIENCE, check=False)
         if done.returncode:
-            raise AssertionError(f"runc {words[0]}: {(self.dir / 'log').read_text(errors='replace')[-500:]}")
+            text = (self.dir / "log").read_text(errors="replace")
+            raise AssertionError(f"{self.runtime[0]} {words[0]}: {text[-500:]}")
         return done.stdout
 
     def pid(self):
@@ -230,6 +235,32 @@ class Runc(Carrier):
     def end(self):
         self.runc("delete", "--force", self.id)
         shutil.rmtree(self.dir)
+
+
+# What a sentry and a gofer need to know: no cgroups of their own, and sockets that the guest makes in a bind are real.
+RUNSC_FLAGS = ("--ignore-cgroups", "--network=none", "--host-uds=create")
+
+
+class RunscOld(Runc):
+    """In gVisor as Debian 12 has it, of 2022: the platform is ptrace, and much that brig-init asks for is unknown."""
+
+    runtime = ("/usr/bin/runsc", *RUNSC_FLAGS, "--platform=ptrace")
+
+    def inside(self, *words):
+        """What a program says that is root in the container."""
+        done = subprocess.run([*self.runtime, "--root", str(self.dir / "state"), "exec", "--cap", "CAP_SYS_PTRACE",
+                               self.id, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=4 * PATIENCE,
+                              check=True)
+        return done.stdout.decode()
+
+    def descriptors(self):
+        return len(self.inside("/usr/bin/python3", "-c", "import os; print(*os.listdir('/proc/1/fd'))").split())
+
+
+class RunscNew(RunscOld):
+    """In a current gVisor. By default its gofers would share a namespace that stays mounted."""
+
+    runtime = (RUNSC_NEW, *RUNSC_FLAGS, "--platform=systrap", "--gofer-network-namespace=new")
 
 
 def status_of(pid):

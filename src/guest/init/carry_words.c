@@ -218,7 +218,7 @@ static void arrange(int served)
     if (!raw_failed(ret))
         ret = raw_call3(SYS_close_range, 3, served - 1, 0);
     if (ret == 0)
-        ret = raw_call3(SYS_close_range, served + 1, ~0u, 0);
+        ret = raw_close_from((unsigned)served + 1, 0);
     if (ret == 0)
         ret = raw_call4(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
     if (ret != 0 || pair[0] != INIT_FD_CONTROL || pair[1] != INIT_FD_CONTROL + 1)

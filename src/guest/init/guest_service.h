@@ -299,6 +299,8 @@ struct sheep_end { /* Its last message. */
     uint64_t ended_ns, cpu_ns, memory_peak;
 };
 __attribute__((noreturn)) void shepherd_main(struct program *program, int fd);
+/* False where the kernel knows no reaper but pid 1. */
+bool shepherd_keeps_orphans(void);
 
 /* ---- walk.c: processes by their /proc --------------------------------------------------------------- */
 

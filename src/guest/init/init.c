@@ -222,7 +222,7 @@ static void forget_start(int keep_fd, int signal_fd)
             raw_call1(SYS_close, from);
         from++;
     }
-    must(raw_call3(SYS_close_range, from, ~0u, 0) == 0);
+    must(raw_close_from(from, 0) == 0);
     control_forget();
     raw_call2(SYS_munmap, program.argv, ((size_t)start.n_argv + start.n_env + WHO_VARIABLES + 2) * sizeof(char *));
     raw_call3(SYS_madvise, message, sizeof(message), MADV_DONTNEED);

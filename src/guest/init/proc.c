@@ -215,6 +215,8 @@ static void shepherd_reaped(struct proc *proc)
         proc->exit.ended_ns = guest_now_ns();
         proc->exit.cpu_ns = proc->exit.memory_peak = UINT64_MAX;
         proc_kill_strays();
+    } else if (!shepherd_keeps_orphans()) {
+        proc_kill_strays();
     }
     proc_ended(proc);
 }

@@ -291,7 +291,7 @@ static long close_the_rest(struct program *program)
     long ret = 0;
 
     if (!(program->start->skip & BRIG_LAYER_BIT(BRIG_LAYER_FDS)))
-        ret = raw_call3(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC);
+        ret = raw_close_from(3, CLOSE_RANGE_CLOEXEC);
     if (ret == 0 && program->kind == PROGRAM_SERVICE && program->shell_fds[0] >= 0)
         ret = place_shell_fds(program);
     if (ret == 0 && program->kind == PROGRAM_SERVICE && program->channel_fd >= 0) {

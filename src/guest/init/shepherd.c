@@ -6,7 +6,8 @@
  * (double forks, new sessions), stays below it. When the main process has ended, it kills what is left, counts, reports
  * to pid 1 and exits; nothing of the process is left then. It is not dumpable and blocks every signal, as pid 1 does. A
  * program with the same id (where all have one id) can kill it. Then its descendants become children of pid 1, which
- * kills them, because it has no other children without a shepherd.
+ * kills them, because it has no other children without a shepherd. gVisor of 2022 knows no reaper but pid 1, which then
+ * kills orphans whenever a process ends.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -21,6 +22,13 @@
 #include "jail/rawcall.h"
 
 enum { FD_INIT = 3, FD_SIGNAL = 4 };
+
+bool shepherd_keeps_orphans(void)
+{
+    int is = 0;
+
+    return raw_call5(SYS_prctl, PR_GET_CHILD_SUBREAPER, &is, 0, 0, 0) != -EINVAL;
+}
 
 /* Reaps what has died. Returns whether the main process was among it. */
 static bool reap(pid_t main_pid, int *status)
@@ -86,8 +94,7 @@ static void keep_only(int fd, int signal_fd)
     long b = raw_call3(SYS_fcntl, signal_fd, F_DUPFD_CLOEXEC, FD_SIGNAL + 1);
 
     if (raw_failed(a) || raw_failed(b) || raw_failed(raw_call3(SYS_dup3, a, FD_INIT, O_CLOEXEC)) ||
-        raw_failed(raw_call3(SYS_dup3, b, FD_SIGNAL, O_CLOEXEC)) ||
-        raw_call3(SYS_close_range, FD_SIGNAL + 1, ~0u, 0) != 0)
+        raw_failed(raw_call3(SYS_dup3, b, FD_SIGNAL, O_CLOEXEC)) || raw_close_from(FD_SIGNAL + 1, 0) != 0)
         guest_exit(GUEST_EXIT_BROKEN);
 }
 
@@ -99,6 +106,8 @@ __attribute__((noreturn)) void shepherd_main(struct program *program, int fd)
     int status = 0;
     long ret = raw_call5(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 
+    if (!shepherd_keeps_orphans())
+        ret = 0;
     raw_call5(SYS_prctl, PR_SET_NAME, "brig-shepherd", 0, 0, 0);
     program->stage = STAGE_FORK;
     long signal_fd = raw_call4(SYS_signalfd4, -1, &child_signal, sizeof(child_signal), SFD_CLOEXEC | SFD_NONBLOCK);

@@ -227,7 +227,7 @@ __attribute__((noreturn)) void sudo_serve(const struct program *program)
     /* Pipes of other processes are not ours to hold open. */
     if (program->sudo_fd != FD_CONN && raw_failed(raw_call3(SYS_dup3, program->sudo_fd, FD_CONN, O_CLOEXEC)))
         guest_exit(GUEST_EXIT_BROKEN);
-    raw_call3(SYS_close_range, FD_CONN + 1, ~0u, 0);
+    raw_close_from(FD_CONN + 1, 0);
     units_let_go();
     if (raw_call4(SYS_signalfd4, -1, &child_signal, sizeof(child_signal), SFD_CLOEXEC | SFD_NONBLOCK) != FD_SIGNAL)
         refuse(-EMFILE);

@@ -159,7 +159,7 @@ __attribute__((noreturn)) void unit_probe(const struct svc_unit *unit)
     __builtin_memcpy(path, unit->path.data, unit->path.len); /* shorter than SVC_PATH_MAX; zeroes follow */
     units_let_go();
     raw_call5(SYS_prctl, PR_SET_NAME, "brig-probe", 0, 0, 0);
-    if (raw_call3(SYS_close_range, 3, ~0u, 0) != 0)
+    if (raw_close_from(3, 0) != 0)
         guest_exit(GUEST_EXIT_BROKEN);
     if (ready == SVC_READY_PORT)
         await_port((uint16_t)port);

@@ -3,8 +3,9 @@
  * walk.c: finds processes in /proc, to signal everything that a process has started.
  *
  * A walk reads who is there, then signals through a pidfd after looking a second time, so that a number that was given
- * to somebody else in between is not hit. With SIGKILL it is repeated until nobody is left alive: a process that was
- * sent one cannot fork any more, so only those that a walk did not see yet can add to them.
+ * to somebody else in between is not hit. gVisor has no pidfds: there the second look is right before the signal, and
+ * numbers are given out in a circle. With SIGKILL it is repeated until nobody is left alive: a process that was sent
+ * one cannot fork any more, so only those that a walk did not see yet can add to them.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -124,6 +125,8 @@ static void signal_checked(int proc_fd, pid_t pid, int signum, bool (*still)(voi
 {
     long fd = raw_call2(SYS_pidfd_open, pid, 0);
 
+    if (fd == -ENOSYS && still(ctx, proc_fd, pid))
+        raw_call2(SYS_kill, pid, signum);
     if (raw_failed(fd))
         return;
     if (still(ctx, proc_fd, pid))

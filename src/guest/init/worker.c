@@ -62,7 +62,7 @@ __attribute__((noreturn)) static void be_the_worker(int fd)
     service_program(&program, &start);
     raw_call5(SYS_prctl, PR_SET_NAME, "brig-files", 0, 0, 0);
     if (program_become_user(&program) != 0 || raw_failed(raw_call3(SYS_dup3, fd, WORKER_FD, O_CLOEXEC)) ||
-        raw_call3(SYS_close_range, WORKER_FD + 1, ~0u, 0) != 0)
+        raw_close_from(WORKER_FD + 1, 0) != 0)
         guest_exit(GUEST_EXIT_BROKEN);
     raw_call1(SYS_umask, 022);
     raw_call1(SYS_chdir, "/");
