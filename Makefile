@@ -69,6 +69,7 @@ test-compat:
 test-providers:
 	@tools/setup.sh build test vm providers
 	@tools/build.sh $(BUILD) -Dtests=true
+	@tools/runsc.sh $(BUILD)
 	@$(PYTHON) tests/run.py --build $(BUILD) --kind providers $(T)
 
 test-long:

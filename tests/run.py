@@ -555,6 +555,8 @@ def run_all(args, build, report, temp):
         os.mkdir(env["BRIG_TEST_SPARES"], 0o700)
     if args.long:
         env["BRIG_TEST_REPEAT"] = "100"
+    if "providers" in kinds_of(args):
+        env["BRIG_TEST_PROVIDERS"] = "1"  # tests/e2e/service.py
     count = lanes.COUNT if jobs and lanes.possible() and not set(kinds_of(args)) & set(ON_DEMAND) else 0
     at_once = (os.cpu_count() or 1) * lanes.PROGRAMS_PER_CORE
     if not count:

@@ -39,12 +39,14 @@ struct config {
     uint64_t audit_rotate_bytes;
     uint64_t suspicious_count, suspicious_seconds; /* 10 in 60 */
 
-    /* [providers], [runc], [crun], [docker] */
-    uint64_t start_timeout;              /* ms: 20 s */
-    char *runc_path, *crun_path;         /* "": in the usual directories */
-    char *docker_socket;                 /* "": that of DOCKER_HOST, or /var/run/docker.sock if there is one */
-    char *docker_image, *docker_runtime; /* "": none, the engine's own */
-    char *docker_pull;                   /* missing, never */
+    /* [providers], [runc], [crun], [runsc], [docker] */
+    char *providers_only;                     /* names; "": all */
+    uint64_t start_timeout;                   /* ms: 20 s */
+    char *runc_path, *crun_path, *runsc_path; /* "": in the usual directories */
+    char *runsc_platform;                     /* auto */
+    char *docker_socket;                      /* "": that of DOCKER_HOST */
+    char *docker_image, *docker_runtime;      /* "": none, the engine's own */
+    char *docker_pull;                        /* missing, never */
 
     /* [manager] */
     char *provider;                                                         /* of sandboxes that name none: local */

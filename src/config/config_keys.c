@@ -90,14 +90,20 @@ const struct config_key config_keys[] = {
      LIVE, .help = "within this time"},
 
     /* ---- [providers], and one section for each ---- */
+    {"providers", "only", CONFIG_TEXT, AT(providers_only), .fallback = "", .rule = config_rule_providers,
+     .help = "names of those that sandboxes may have, with spaces between them; empty: all that are here"},
     {"providers", "start_timeout", CONFIG_MS, AT(start_timeout), .fallback = "20s", .min = 100, .max = 600 * 1000,
      .help = "time for a runtime to start a sandbox; then it is killed"},
     {"runc", "path", CONFIG_TEXT, AT(runc_path), .fallback = "", .rule = config_rule_file,
      .help = "the program; empty: runc in the usual directories"},
     {"crun", "path", CONFIG_TEXT, AT(crun_path), .fallback = "", .rule = config_rule_file,
      .help = "the program; empty: crun in the usual directories"},
+    {"runsc", "path", CONFIG_TEXT, AT(runsc_path), .fallback = "", .rule = config_rule_file,
+     .help = "the program; empty: runsc in the usual directories"},
+    {"runsc", "platform", CONFIG_TEXT, AT(runsc_platform), .fallback = "auto", .words = "auto systrap ptrace kvm",
+     .help = "how gVisor holds programs: systrap, ptrace or kvm; auto: the best that needs no device"},
     {"docker", "socket", CONFIG_TEXT, AT(docker_socket), .fallback = "", .rule = config_rule_socket,
-     .help = "where the engine listens; empty: DOCKER_HOST, or /var/run/docker.sock if there is one"},
+     .help = "where the engine listens; empty: where DOCKER_HOST says, and else there is no docker"},
     {"docker", "image", CONFIG_TEXT, AT(docker_image), .fallback = "",
      .help = "the image of sandboxes that name none; empty: they are refused"},
     {"docker", "runtime", CONFIG_TEXT, AT(docker_runtime), .fallback = "",
@@ -333,9 +339,9 @@ int config_find(const char *section, const char *key)
 
 static bool next_section(size_t *at, const char **section)
 {
-    static const char *const sections[] = {"server", "store", "providers", "runc",      "crun",
-                                           "docker", "vm",    "manager",   "sandbox",   "tools",
-                                           "audit",  "gate",  "secrets",   "templates", "pool"};
+    static const char *const sections[] = {"server", "store",   "providers", "runc",    "crun",  "runsc",
+                                           "docker", "vm",      "manager",   "sandbox", "tools", "audit",
+                                           "gate",   "secrets", "templates", "pool"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;

@@ -2,6 +2,7 @@
 /* provider_names.c: the table of provider_names.h. `brig doctor` has a row for each, in this order. */
 #include "config/provider_names.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include "base/str.h"
@@ -10,10 +11,10 @@
 static const struct provider_known known[] = {
     {"local", NULL, "a sandbox of this machine's spawner", "there is no spawner"},
     {"docker", "podman", "a container of Docker or Podman",
-     "needs root and an engine: [docker] socket, or apt-get install docker.io"},
+     "needs a service of root, and [docker] socket or DOCKER_HOST"},
     {"runc", NULL, "a container of runc", "needs a service of root, and runc: apt-get install runc"},
     {"crun", NULL, "a container of crun", "needs a service of root, and crun: apt-get install crun"},
-    {"runsc", "gvisor", "a sandbox of gVisor", "this version of brig does not have it"},
+    {"runsc", "gvisor", "a sandbox of gVisor", "needs a service of root, and runsc: apt-get install runsc"},
     {"vm", NULL, "a virtual machine of QEMU", "[vm] kernel and root are not set; brig-vm-prepare DIR makes both"},
     {"firecracker", NULL, "a virtual machine of Firecracker", "this version of brig does not have it"},
     {"modal", NULL, "a sandbox of Modal", "this version of brig does not have it"},
@@ -39,6 +40,39 @@ bool provider_is_known(const char *word)
 const char *config_rule_provider(const char *text)
 {
     return provider_is_known(text) ? NULL : "must be the name of a provider, such as local";
+}
+
+/* The next of the names, which it leaves behind; false after the last. A word that is too long for a name is "". */
+static bool next_name(const char **names, char out[32])
+{
+    const char *at = *names + strspn(*names, " ");
+    size_t len = strcspn(at, " ");
+
+    memcpy(out, at, len < 32 ? len : 0);
+    out[len < 32 ? len : 0] = '\0';
+    *names = at + len;
+    return len > 0;
+}
+
+bool provider_is_among(const char *names, const char *name)
+{
+    char word[32];
+    bool any = false;
+
+    for (; next_name(&names, word); any = true)
+        if (str_eq(provider_known_name(word), provider_known_name(name)))
+            return true;
+    return !any;
+}
+
+const char *config_rule_providers(const char *text)
+{
+    char word[32];
+
+    while (next_name(&text, word))
+        if (!provider_is_known(word))
+            return "must be names of providers with spaces between them, such as local runc";
+    return NULL;
 }
 
 const char *provider_known_name(const char *word)

@@ -13,6 +13,16 @@
  *                     the DNS sockets. The wanted address is SO_ORIGINAL_DST. The sockets have an address of
  *                     their own, so loopback and wildcard belong to the program.
  *
+ * A guest with a network stack of its own (gVisor) has none of this inside. Its namespace is joined by a pair of
+ * devices with a *gate namespace*, which has the routes and the listeners:
+ *
+ *     guest: eth0, 198.18.0.2, default via 198.18.0.1 ==== gate: `guest`, local 0.0.0.0/0 dev lo, listeners
+ *
+ * There every address is local, the guest's own too, and what comes from a local address is not answered. So its
+ * address is a longer, plain route in the same table. A table of its own with a rule does not do: the kernel looks for
+ * a source address in the local table only. IPv6 is the same; but its gateway must be an address of the device, because
+ * neighbours are not answered for by routes.
+ *
  * A helper (inside.c) enters the namespace, does all of it and ends. Invariants:
  *
  *   - Nothing of ours is ever shared: no SO_REUSEPORT, no SO_REUSEADDR. A program cannot bind over, beside or
@@ -23,14 +33,19 @@
 #include "host/netgate.h"
 
 #include <arpa/inet.h>
+#include <linux/if_link.h>
 #include <linux/rtnetlink.h>
+#include <linux/veth.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "host/inside.h"
 #include "host/netlink.h"
 #include "jail/plan.h"
@@ -52,36 +67,82 @@ struct job {
 
 /* ---- the namespace ------------------------------------------------------------------------------------ */
 
-static int enter(const struct job *job)
+static int enter(const struct netgate_place *place, int ns_fd, struct brig_err *err)
 {
     struct stat st;
 
-    if (SYS(setns(job->place->pidfd, CLONE_NEWNET)) < 0)
-        return err_host(job->err, "network: enter the sandbox's namespace");
-    if (fstatat(job->place->proc_fd, "thread-self/ns/net", &st, 0) < 0)
-        return err_host(job->err, "network: which namespace this is");
-    if (job->place->host_ns == 0 || (uint32_t)st.st_ino == job->place->host_ns)
-        return err_set(job->err, BRIG_E_REFUSED, 0, "network: the sandbox has no network namespace of its own");
+    if (SYS(setns(ns_fd, CLONE_NEWNET)) < 0)
+        return err_host(err, "network: enter the sandbox's namespace");
+    if (fstatat(place->proc_fd, "thread-self/ns/net", &st, 0) < 0)
+        return err_host(err, "network: which namespace this is");
+    if (place->host_ns == 0 || (uint32_t)st.st_ino == place->host_ns)
+        return err_set(err, BRIG_E_REFUSED, 0, "network: the sandbox has no network namespace of its own");
     return 0;
 }
 
+/* What a route or an address is: len bytes of address, in network order. */
+struct target {
+    uint8_t family, bits, len;
+    const void *bytes;
+    unsigned device;
+};
+
+static int put_one(int sock, struct nl *nl, size_t at)
+{
+    nl_end(nl, at);
+    int r = nl_talk(sock, nl);
+    return r == -EEXIST ? 0 : r;
+}
+
+/* Begins a message that makes something. One helper at a time uses the buffer, which is not on its small stack. */
+static struct nl *begin_new(uint16_t type, const void *head, size_t head_len, size_t *ret_at)
+{
+    static struct nl nl;
+
+    nl.len = 0;
+    nl.full = false;
+    *ret_at = nl_begin(&nl, type, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, head, head_len);
+    return &nl;
+}
+
+static int put_route(int sock, const struct rtmsg *route, const struct target *to, const struct target *by)
+{
+    size_t at;
+    struct nl *nl = begin_new(RTM_NEWROUTE, route, sizeof *route, &at);
+
+    if (to->len > 0)
+        nl_put(nl, RTA_DST, to->bytes, to->len);
+    if (by)
+        nl_put(nl, RTA_GATEWAY, by->bytes, by->len);
+    nl_put_u32(nl, RTA_OIF, to->device);
+    return put_one(sock, nl, at);
+}
+
+/* All addresses of a family are ours. */
 static int add_route(int sock, uint8_t family)
 {
-    static struct nl nl; /* one helper at a time, and not on its small stack */
     const struct rtmsg route = {.rtm_family = family,
                                 .rtm_table = RT_TABLE_LOCAL,
                                 .rtm_protocol = RTPROT_STATIC,
                                 .rtm_scope = RT_SCOPE_HOST,
                                 .rtm_type = RTN_LOCAL};
 
-    nl.len = 0;
-    nl.full = false;
-    size_t at =
-        nl_begin(&nl, RTM_NEWROUTE, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &route, sizeof route);
-    nl_put_u32(&nl, RTA_OIF, LOOPBACK_INDEX);
-    nl_end(&nl, at);
-    int r = nl_talk(sock, &nl);
-    return r == -EEXIST ? 0 : r;
+    return put_route(sock, &route, &(struct target){.family = family, .device = LOOPBACK_INDEX}, NULL);
+}
+
+static int put_address(int sock, const struct target *own)
+{
+    const struct ifaddrmsg message = {.ifa_family = own->family,
+                                      .ifa_prefixlen = own->bits,
+                                      .ifa_flags = IFA_F_NODAD, /* nobody else can have it */
+                                      .ifa_scope = RT_SCOPE_UNIVERSE,
+                                      .ifa_index = own->device};
+    size_t at;
+    struct nl *nl = begin_new(RTM_NEWADDR, &message, sizeof message, &at);
+
+    nl_put(nl, IFA_LOCAL, own->bytes, own->len);
+    nl_put(nl, IFA_ADDRESS, own->bytes, own->len);
+    return put_one(sock, nl, at);
 }
 
 /*
@@ -90,22 +151,17 @@ static int add_route(int sock, uint8_t family)
  */
 static int add_address(int sock)
 {
-    static struct nl nl;
-    const struct ifaddrmsg message = {
-        .ifa_family = AF_INET, .ifa_prefixlen = 32, .ifa_scope = RT_SCOPE_UNIVERSE, .ifa_index = LOOPBACK_INDEX};
     struct in_addr own;
 
     if (inet_pton(AF_INET, GATE_RESOLVER_V4, &own) != 1)
         return -EINVAL;
-    nl.len = 0;
-    nl.full = false;
-    size_t at =
-        nl_begin(&nl, RTM_NEWADDR, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &message, sizeof message);
-    nl_put(&nl, IFA_LOCAL, &own, sizeof own);
-    nl_put(&nl, IFA_ADDRESS, &own, sizeof own);
-    nl_end(&nl, at);
-    int r = nl_talk(sock, &nl);
-    return r == -EEXIST ? 0 : r;
+    return put_address(sock, &(struct target){AF_INET, 32, sizeof own, &own, LOOPBACK_INDEX});
+}
+
+/* Switched off by a sysctl: as good as not there. */
+static bool no_v6(int r)
+{
+    return r == -EACCES || r == -EOPNOTSUPP || r == -EAFNOSUPPORT;
 }
 
 static int add_routes(const struct job *job)
@@ -120,23 +176,20 @@ static int add_routes(const struct job *job)
     if ((r = add_address(sock)) < 0)
         return err_set(job->err, BRIG_E_HOST, -r, "network: address");
     r = job->v6 ? add_route(sock, AF_INET6) : 0;
-    if (r < 0 && r != -EACCES && r != -EOPNOTSUPP && r != -EAFNOSUPPORT) /* switched off by a sysctl: as good as not
-                                                                            there */
+    if (r < 0 && !no_v6(r))
         return err_set(job->err, BRIG_E_HOST, -r, "network: IPv6 route");
     return 0;
 }
 
-/* Any-port mode promises a program every port for its own servers. */
-static int allow_low_ports(const struct job *job)
+static int write_sysctl(const struct netgate_place *place, const char *name, struct brig_err *err)
 {
-    static const char name[] = "sys/net/ipv4/ip_unprivileged_port_start";
     AUTO_FD int proc = -1;
 
-    if (job->place->own_proc &&
+    if (place->own_proc &&
         (proc = mount_make("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)) < 0)
-        return err_host(job->err, "network: proc for sysctl");
-    int r = SYS(fd_write_file(proc >= 0 ? proc : job->place->proc_fd, name, "0"));
-    return r < 0 ? err_set(job->err, BRIG_E_HOST, -r, "network: %s", name) : 0;
+        return err_host(err, "network: proc for sysctl");
+    int r = SYS(fd_write_file(proc >= 0 ? proc : place->proc_fd, name, "0"));
+    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "network: %s", name) : 0;
 }
 
 /* ---- sockets ------------------------------------------------------------------------------------------ */
@@ -245,7 +298,8 @@ static bool wants_port(const struct netgate_want *want, uint16_t port)
 static int open_any_port(struct job *job)
 {
     static const int families[] = {AF_INET, AF_INET6};
-    int r = allow_low_ports(job);
+    /* A program is promised every port for its own servers. */
+    int r = write_sysctl(job->place, "sys/net/ipv4/ip_unprivileged_port_start", job->err);
 
     for (size_t i = 0; r == 0 && i < (job->v6 ? 2u : 1u); i++) {
         r = add(job, GATE_REDIRECT, GATE_REDIRECT_PORT, families[i]);
@@ -258,7 +312,7 @@ static int open_any_port(struct job *job)
         r = add(job, GATE_PROXY, GATE_PROXY_PORT, AF_INET);
     if (r < 0)
         return r;
-    r = netgate_redirect(job->v6); /* last: from here on it leads somewhere */
+    r = netgate_redirect(job->v6, job->place->behind); /* last: from here on it leads somewhere */
     if (r == -ENOMEM)
         return err_nomem(job->err);
     return r < 0 ? err_set(job->err, BRIG_E_UNSUPPORTED, -r,
@@ -295,7 +349,7 @@ static bool has_v6(void)
 static int open_inside(void *arg)
 {
     struct job *job = arg;
-    int r = enter(job);
+    int r = enter(job->place, job->place->ns_fd, job->err);
 
     if (r < 0)
         return r;
@@ -305,6 +359,145 @@ static int open_inside(void *arg)
     if (r < 0)
         return r;
     return job->gate->any_port ? open_any_port(job) : open_ports(job);
+}
+
+/* ---- a guest behind it -------------------------------------------------------------------------------- */
+
+#define GATE_DEVICE "guest"
+#define GUEST_DEVICE "eth0"
+
+struct link {
+    const struct netgate_place *place;
+    int guest_ns_fd;
+    bool v6;
+    struct in_addr gate_v4, guest_v4;
+    struct in6_addr gate_v6, guest_v6;
+    struct brig_err *err;
+};
+
+static int put_pair(int sock, int guest_ns_fd)
+{
+    const struct ifinfomsg device = {0};
+    size_t at;
+    struct nl *nl = begin_new(RTM_NEWLINK, &device, sizeof device, &at);
+
+    nl_put_text(nl, IFLA_IFNAME, GATE_DEVICE);
+    size_t info = nl_nest(nl, IFLA_LINKINFO);
+    nl_put_text(nl, IFLA_INFO_KIND, "veth");
+    size_t data = nl_nest(nl, IFLA_INFO_DATA);
+    size_t peer = nl_nest(nl, VETH_INFO_PEER);
+    nl_put_raw(nl, &device, sizeof device);
+    nl_put_text(nl, IFLA_IFNAME, GUEST_DEVICE);
+    nl_put_u32(nl, IFLA_NET_NS_FD, (uint32_t)guest_ns_fd);
+    nl_unnest(nl, peer);
+    nl_unnest(nl, data);
+    nl_unnest(nl, info);
+    return put_one(sock, nl, at);
+}
+
+static int bring_up(const char *name, unsigned *ret_device)
+{
+    struct ifreq request = {.ifr_flags = IFF_UP | IFF_RUNNING};
+    AUTO_FD int sock = SYS(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+
+    if (str_copy(request.ifr_name, sizeof request.ifr_name, name) < 0)
+        return -ENAMETOOLONG;
+    if (sock < 0 || SYS(ioctl(sock, SIOCSIFFLAGS, &request)) < 0)
+        return -errno;
+    *ret_device = if_nametoindex(name);
+    return *ret_device > 0 ? 0 : -errno;
+}
+
+/* The guest's address is a plain route that is longer than the one which makes all addresses ours. */
+static int route_guest(int sock, const struct target *guest)
+{
+    const struct rtmsg route = {.rtm_family = guest->family,
+                                .rtm_dst_len = guest->bits,
+                                .rtm_table = RT_TABLE_LOCAL,
+                                .rtm_protocol = RTPROT_STATIC,
+                                .rtm_scope = RT_SCOPE_LINK,
+                                .rtm_type = RTN_UNICAST};
+
+    return put_route(sock, &route, guest, NULL);
+}
+
+static int link_gate(void *arg)
+{
+    static const char *const off[] = {"sys/net/ipv4/conf/all/rp_filter", "sys/net/ipv4/conf/" GATE_DEVICE "/rp_filter"};
+    struct link *link = arg;
+    int r = enter(link->place, link->place->ns_fd, link->err);
+    AUTO_FD int sock = r < 0 ? -1 : SYS(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+
+    if (sock < 0)
+        return r < 0 ? r : err_host(link->err, "network: rtnetlink");
+    link->v6 = has_v6();
+    unsigned device = 0;
+    if ((r = put_pair(sock, link->guest_ns_fd)) < 0 || (r = bring_up(GATE_DEVICE, &device)) < 0)
+        return err_set(link->err, BRIG_E_HOST, -r, "network: veth");
+    for (size_t i = 0; i < ARRAY_SIZE(off); i++)
+        if ((r = write_sysctl(link->place, off[i], link->err)) < 0)
+            return r;
+    r = route_guest(sock, &(struct target){AF_INET, 32, sizeof link->guest_v4, &link->guest_v4, device});
+    if (r == 0 && link->v6)
+        r = put_address(sock, &(struct target){AF_INET6, 128, sizeof link->gate_v6, &link->gate_v6, device});
+    if (r == 0 && link->v6)
+        r = route_guest(sock, &(struct target){AF_INET6, 128, sizeof link->guest_v6, &link->guest_v6, device});
+    link->v6 = link->v6 && !no_v6(r);
+    return r < 0 && !no_v6(r) ? err_set(link->err, BRIG_E_HOST, -r, "network: route to the guest") : 0;
+}
+
+/* An address, and everything else by the gate. */
+static int give_guest(int sock, const struct target *own, const struct target *gate)
+{
+    const struct rtmsg route = {.rtm_family = own->family,
+                                .rtm_table = RT_TABLE_MAIN,
+                                .rtm_protocol = RTPROT_STATIC,
+                                .rtm_scope = RT_SCOPE_UNIVERSE,
+                                .rtm_type = RTN_UNICAST};
+    const struct target all = {.family = own->family, .device = own->device};
+    int r = put_address(sock, own);
+
+    return r < 0 ? r : put_route(sock, &route, &all, gate);
+}
+
+static int link_guest(void *arg)
+{
+    struct link *link = arg;
+    int r = enter(link->place, link->guest_ns_fd, link->err);
+    AUTO_FD int sock = r < 0 ? -1 : SYS(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+
+    if (sock < 0)
+        return r < 0 ? r : err_host(link->err, "network: rtnetlink");
+    unsigned device = 0;
+    if ((r = bring_up(GUEST_DEVICE, &device)) < 0)
+        return err_set(link->err, BRIG_E_HOST, -r, "network: device of the guest");
+    const struct target v4 = {AF_INET, 30, sizeof link->guest_v4, &link->guest_v4, device};
+    const struct target v6 = {AF_INET6, 64, sizeof link->guest_v6, &link->guest_v6, device};
+    r = give_guest(sock, &v4, &(struct target){AF_INET, 0, sizeof link->gate_v4, &link->gate_v4, device});
+    if (r == 0 && link->v6)
+        r = give_guest(sock, &v6, &(struct target){AF_INET6, 0, sizeof link->gate_v6, &link->gate_v6, device});
+    return r < 0 ? err_set(link->err, BRIG_E_HOST, -r, "network: addresses of the guest") : 0;
+}
+
+int netgate_link(const struct netgate_place *place, int guest_ns_fd, struct brig_err *err)
+{
+    struct link link = {
+        .place = place, .guest_ns_fd = guest_ns_fd, .gate_v6 = GATE_INSIDE_V6, .guest_v6 = GATE_GUEST_V6, .err = err};
+
+    if (inet_pton(AF_INET, GATE_RESOLVER_V4, &link.gate_v4) != 1 ||
+        inet_pton(AF_INET, GATE_GUEST_V4, &link.guest_v4) != 1)
+        return err_usage(err, "network: addresses of the guest");
+    /* Before a device is put there. */
+    struct stat st;
+    if (fstat(guest_ns_fd, &st) < 0)
+        return err_host(err, "network: namespace of the guest");
+    if (place->host_ns == 0 || (uint32_t)st.st_ino == place->host_ns)
+        return err_set(err, BRIG_E_REFUSED, 0, "network: the guest has no network namespace of its own");
+    err->code = BRIG_E_NONE;
+    int r = inside_run(link_gate, &link);
+    if (r == 0)
+        r = inside_run(link_guest, &link);
+    return r < 0 && err->code == BRIG_E_NONE ? err_set(err, BRIG_E_HOST, -r, "network: helper") : r;
 }
 
 /* ---- from outside ------------------------------------------------------------------------------------- */

@@ -20,6 +20,10 @@
 /* The counterpart of GATE_RESOLVER_V4, the target of the redirect for IPv6: 2001:2:0:ffff::1. */
 #define GATE_INSIDE_V6 ((struct in6_addr){{{0x20, 0x01, 0, 2, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1}}})
 
+/* The guest's own addresses behind a gate namespace, whose own are its gateways. */
+#define GATE_GUEST_V4 "198.18.0.2"
+#define GATE_GUEST_V6 ((struct in6_addr){{{0x20, 0x01, 0, 2, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 2}}})
+
 /* The listeners of one sandbox, which we hold as long as it lives. */
 struct netgate {
     bool any_port;
@@ -30,7 +34,8 @@ struct netgate {
 
 /* The network that is meant, and the one that it must not be. */
 struct netgate_place {
-    int pidfd;        /* pid 1 of the sandbox */
+    int ns_fd;        /* a pidfd of pid 1 of the sandbox, or a network namespace */
+    bool behind;      /* The guest is behind a device of netgate_link(). */
     int proc_fd;      /* a full procfs */
     bool own_proc;    /* Look at sysctls through a procfs of its own (see enter_proc()). */
     uint32_t host_ns; /* the inode of the host's network namespace */
@@ -56,9 +61,17 @@ int netgate_open(struct netgate **gate, const struct netgate_place *place, const
 void netgate_free(struct netgate *gate); /* Closes them. gate may be NULL. */
 
 /*
- * netgate_nft.c: makes the redirect of any-port mode in the network namespace of the caller. Returns 0 or a negative
- * errno.
+ * For a guest with a network stack of its own: joins the network namespace of the guest, which has nothing but `lo`,
+ * with the gate namespace `place` by one pair of devices. The guest's is called eth0 and has the addresses and the
+ * default routes that such a guest takes over. A namespace that was joined halfway is of no use; whoever made it drops
+ * it.
  */
-int netgate_redirect(bool v6) MUST_CHECK;
+int netgate_link(const struct netgate_place *place, int guest_ns_fd, struct brig_err *err) MUST_CHECK;
+
+/*
+ * netgate_nft.c: makes the redirect of any-port mode in the network namespace of the caller: of what is sent there, or
+ * of what comes from a guest behind it. Returns 0 or a negative errno.
+ */
+int netgate_redirect(bool v6, bool behind) MUST_CHECK;
 
 #endif

@@ -18,6 +18,8 @@
  *         }
  *     }
  *
+ * For a guest behind a gate namespace both chains are at the hook prerouting.
+ *
  * It uses dnat and not `redirect`, which would lead to 127.0.0.1, where the program's servers are. Other packets (UDP,
  * ICMP) stay inside, where nobody listens. The count is there because the kernel remembers every flow in memory that no
  * cgroup pays for, up to a large number for the whole host.
@@ -186,7 +188,7 @@ static void put_table(struct nl *nl)
     nl_end(nl, at);
 }
 
-static void put_chain(struct nl *nl, const char *name, const char *type, int priority)
+static void put_chain(struct nl *nl, const char *name, const char *type, uint32_t hooknum, int priority)
 {
     size_t at = begin_message(nl, NFT_MSG_NEWCHAIN, NLM_F_CREATE | NLM_F_EXCL);
 
@@ -194,7 +196,7 @@ static void put_chain(struct nl *nl, const char *name, const char *type, int pri
     nl_put_text(nl, NFTA_CHAIN_NAME, name);
     nl_put_text(nl, NFTA_CHAIN_TYPE, type);
     size_t hook = nl_nest(nl, NFTA_CHAIN_HOOK);
-    nl_put_be32(nl, NFTA_HOOK_HOOKNUM, NF_INET_LOCAL_OUT);
+    nl_put_be32(nl, NFTA_HOOK_HOOKNUM, hooknum);
     nl_put_be32(nl, NFTA_HOOK_PRIORITY, (uint32_t)priority);
     nl_unnest(nl, hook);
     nl_end(nl, at);
@@ -248,7 +250,7 @@ static void put_rule(struct nl *nl, const struct rule *rule, bool last)
     nl_end(nl, at);
 }
 
-static int install(int sock, bool v6, bool limit)
+static int install(int sock, bool v6, bool behind, bool limit)
 {
     static struct nl nl;
     static const uint8_t loopback = 127;
@@ -269,6 +271,7 @@ static int install(int sock, bool v6, bool limit)
         {"out", DNAT, NFPROTO_IPV6, IPPROTO_TCP, .dnat_port = GATE_REDIRECT_PORT},
     };
     size_t n = v6 ? ARRAY_SIZE(rules) : 7;
+    const uint32_t hook = behind ? NF_INET_PRE_ROUTING : NF_INET_LOCAL_OUT;
 
     if (inet_pton(AF_INET, GATE_RESOLVER_V4, &proxy) != 1)
         return -EINVAL;
@@ -276,8 +279,8 @@ static int install(int sock, bool v6, bool limit)
     nl.full = false;
     put_batch(&nl, NFNL_MSG_BATCH_BEGIN);
     put_table(&nl);
-    put_chain(&nl, "own", "filter", PRIORITY_RAW);
-    put_chain(&nl, "out", "nat", PRIORITY_DSTNAT);
+    put_chain(&nl, "own", "filter", hook, PRIORITY_RAW);
+    put_chain(&nl, "out", "nat", hook, PRIORITY_DSTNAT);
     for (size_t i = 0; i < n; i++)
         if (limit || rules[i].action != LIMIT)
             put_rule(&nl, &rules[i], i + 1 == n);
@@ -285,12 +288,12 @@ static int install(int sock, bool v6, bool limit)
     return nl_talk(sock, &nl); /* all of it or nothing */
 }
 
-int netgate_redirect(bool v6)
+int netgate_redirect(bool v6, bool behind)
 {
     AUTO_FD int sock = SYS(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER));
 
     if (sock < 0)
         return -errno;
-    int r = install(sock, v6, true);
-    return r == -ENOENT || r == -EOPNOTSUPP ? install(sock, v6, false) : r;
+    int r = install(sock, v6, behind, true);
+    return r == -ENOENT || r == -EOPNOTSUPP ? install(sock, v6, behind, false) : r;
 }

@@ -77,6 +77,14 @@ void nl_put(struct nl *nl, uint16_t type, const void *data, size_t len)
         memcpy(at + ATTR_HEAD, data, len);
 }
 
+void nl_put_raw(struct nl *nl, const void *data, size_t len)
+{
+    uint8_t *at = room(nl, len);
+
+    if (at)
+        memcpy(at, data, len);
+}
+
 void nl_put_u32(struct nl *nl, uint16_t type, uint32_t value)
 {
     nl_put(nl, type, &value, sizeof value);

@@ -26,6 +26,7 @@ void nl_end(struct nl *nl, size_t began);
 size_t nl_nest(struct nl *nl, uint16_t type);
 void nl_unnest(struct nl *nl, size_t began);
 void nl_put(struct nl *nl, uint16_t type, const void *data, size_t len);
+void nl_put_raw(struct nl *nl, const void *data, size_t len); /* Without an attribute's head. */
 void nl_put_u32(struct nl *nl, uint16_t type, uint32_t value);
 void nl_put_be32(struct nl *nl, uint16_t type, uint32_t value);
 void nl_put_text(struct nl *nl, uint16_t type, const char *text); /* Writes it with its NUL. */

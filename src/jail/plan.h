@@ -208,8 +208,8 @@ _Noreturn void jail_enter(const struct jail_plan *plan);
 void jail_enter_adopt(const struct jail_plan *plan);
 /*
  * tree.c: only the file systems, for a sandbox whose namespaces somebody else makes: a detached tree without /proc,
- * with an empty file /.brig/init, and the mount of its store. What fails is reported on setup_fd. Returns 0 or a
- * negative errno.
+ * with an empty file /.brig/init, an empty directory /.brig/run, and the mount of its store. What fails is reported on
+ * setup_fd. Returns 0 or a negative errno.
  */
 int jail_build_tree(const struct jail_plan *plan, int *ret_tree, int *ret_store) MUST_CHECK;
 /* With root inside, its programs may have ports below 1024. The caller is in the sandbox's network namespace. */

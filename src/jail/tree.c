@@ -10,10 +10,12 @@
 #include "jail/plan.h"
 #include "jail/sys.h"
 
-/* The place of brig-init. It lies in our own layer, so no root can have anything else there. */
+/* The places of brig-init and of a socket of its own. They lie in our own layer, so no root can have anything else
+ * there. */
 static int make_init_place(struct enter *e)
 {
     TRY(e, ".brig", SYS(mkdirat(e->root_fd, ".brig", 0755)));
+    TRY(e, ".brig/run", SYS(mkdirat(e->root_fd, ".brig/run", 0755)));
     AUTO_FD int fd = SYS(openat(e->root_fd, ".brig/init", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755));
     TRY(e, ".brig/init", fd);
     return 0;

@@ -16,6 +16,7 @@ struct entry {
     const char *name;
     char off[80]; /* why it cannot be used; "": it can */
     struct provider *provider;
+    bool unnamed; /* `[providers] only` has other names. */
 };
 
 struct providers {
@@ -30,6 +31,12 @@ static struct entry *find(const struct providers *providers, const char *name)
         if (str_eq(providers->entries[i].name, name))
             return (struct entry *)&providers->entries[i];
     return NULL;
+}
+
+/* NULL: sandboxes may have it. */
+static const char *why_off(const struct entry *entry)
+{
+    return entry->unnamed ? "[providers] only does not name it" : entry->provider ? NULL : entry->off;
 }
 
 static const char *no_key(const char *name, const struct config *config)
@@ -51,6 +58,7 @@ int providers_create(const struct config *config, struct providers **ret, struct
         struct entry *entry = &providers->entries[providers->n++];
         entry->name = known->name;
         str_cut(entry->off, sizeof entry->off, why ? why : known->off);
+        entry->unnamed = !provider_is_among(config->providers_only, known->name);
     }
     *ret = providers;
     return 0;
@@ -78,7 +86,7 @@ int providers_add(struct providers *providers, struct provider *provider, struct
         entry = &providers->entries[providers->n++];
     if (entry->provider)
         return err_set(err, BRIG_E_CONFLICT, 0, "provider %s: there is one already", provider->ops->name);
-    *entry = (struct entry){.name = provider->ops->name, .provider = provider};
+    *entry = (struct entry){.name = provider->ops->name, .provider = provider, .unnamed = entry->unnamed};
     return 0;
 }
 
@@ -88,8 +96,8 @@ int providers_find(const struct providers *providers, const char *name, struct p
 
     if (!entry)
         return err_set(err, BRIG_E_INVALID, 0, "provider %.31s: there is no such one", name);
-    if (!entry->provider)
-        return err_set(err, BRIG_E_OFF, 0, "provider %s: %s", entry->name, entry->off);
+    if (why_off(entry))
+        return err_set(err, BRIG_E_OFF, 0, "provider %s: %s", entry->name, why_off(entry));
     *ret = entry->provider;
     return 0;
 }
@@ -151,9 +159,9 @@ void providers_json(const struct providers *providers, struct json *json)
         const struct entry *entry = &providers->entries[i];
         json_object(json);
         json_key_string(json, "name", entry->name);
-        json_key_bool(json, "enabled", entry->provider != NULL);
-        json_key(json, "why"), entry->provider ? json_null(json) : json_string(json, entry->off);
-        if (entry->provider)
+        json_key_bool(json, "enabled", !why_off(entry));
+        json_key(json, "why"), why_off(entry) ? json_string(json, why_off(entry)) : json_null(json);
+        if (!why_off(entry))
             put_abilities(json, entry->provider->ops->caps, entry->provider->ops->protects);
         json_end(json);
     }

@@ -50,9 +50,11 @@ void carried_removed(struct carried *box)
     struct loop *loop = box->runner->spawner.loop;
 
     loop_timer_clear(loop, &box->on_late);
+    loop_timer_clear(loop, &box->on_retry);
     opening_drop(&box->opening);
     base_close_fd(&box->listen_fd);
     base_close_fd(&box->netns_fd);
+    base_close_fd(&box->s.gate_ns_fd);
     state_remove(box);
     base_close_fd(&box->dir_fd);
     image_release(&box->s.image);
@@ -185,6 +187,29 @@ static void on_late(struct loop_timer *timer)
     fail_made(box);
 }
 
+static void on_retry(struct loop_timer *timer)
+{
+    begin_opening(timer->ctx);
+}
+
+/* Whether it is tried again: brig-init makes its socket itself, and has not come to that. */
+static bool retry(struct carried *box, int why)
+{
+    struct sandbox *s = &box->s;
+    uint64_t now = clock_mono_ns();
+
+    if ((why != -ENOENT && why != -ECONNREFUSED) || s->verdict.cause != BRIG_CAUSE_MAX)
+        return false;
+    if (box->open_by_ns == 0)
+        box->open_by_ns = now + box->runner->start_timeout_ns;
+    box->on_retry = (struct loop_timer){.fn = on_retry, .ctx = box};
+    if (now > box->open_by_ns ||
+        loop_timer_set(s->spawner->loop, &box->on_retry, now + CONNECT_RETRY_NS, &s->failure) < 0)
+        return false;
+    s->failure = (struct brig_err){.code = BRIG_E_NONE};
+    return true;
+}
+
 static void begin_opening(struct carried *box)
 {
     struct sandbox *s = &box->s;
@@ -201,7 +226,9 @@ static void begin_opening(struct carried *box)
     start.n_argv = n;
     start.n_env = 0;
     start.strings = places.data;
-    int fd = s->failure.code ? -1 : connect_init(box, &s->failure);
+    int fd = s->failure.code ? -EINVAL : connect_init(box, &s->failure);
+    if (fd < 0 && retry(box, fd))
+        return;
     box->opening.done = on_started;
     box->opening.ctx = box;
     box->on_late = (struct loop_timer){.fn = on_late, .ctx = box};
@@ -230,7 +257,8 @@ static int watch_init(struct carried *box, pid_t pid, struct brig_err *err)
     (void)snprintf(path, sizeof path, "%d/ns/mnt", (int)pid);
     s->mnt_fd = openat(s->spawner->host.proc_fd, path, O_RDONLY | O_CLOEXEC);
     sandbox_move_up(&s->mnt_fd);
-    return loop_add(s->spawner->loop, &s->on_pidfd, s->pidfd, EPOLLIN, err);
+    int r = box->runner->ops->judge ? box->runner->ops->judge(box, err) : 0;
+    return r < 0 ? r : loop_add(s->spawner->loop, &s->on_pidfd, s->pidfd, EPOLLIN, err);
 }
 
 void carried_made(struct carried *box, pid_t pid)

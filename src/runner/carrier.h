@@ -23,8 +23,10 @@
 #include "runner/runner.h"
 
 struct carrier_ops {
-    const char *name; /* "runc": the provider's */
-    bool images;      /* It starts from images by name, and from nothing else. */
+    const char *name;              /* "runc": the provider's */
+    bool images;                   /* It starts from images by name, and from nothing else. */
+    bool traces;                   /* The runtime needs ptrace(2). */
+    const struct oci_runtime *oci; /* If start is oci_start(). */
     /*
      * Called once, after the host is known and before READY. It finds the runtime or the engine and writes
      * runner->version. On failure err says what is missing and the line that installs it; READY carries it, and every
@@ -41,8 +43,13 @@ struct carrier_ops {
      */
     int (*start)(struct carried *box, struct brig_err *err);
     /*
-     * Connects to brig-init: a non-blocking stream socket, or a negative errno. NULL: carried_connect(), the file `s`
-     * of the box's directory.
+     * The pid 1 of a box is known, of a new one and of one that was found. On failure the box is ended. NULL: nothing
+     * to see.
+     */
+    int (*judge)(struct carried *box, struct brig_err *err);
+    /*
+     * Connects to brig-init: a non-blocking stream socket, or a negative errno; -ENOENT and -ECONNREFUSED mean that it
+     * does not listen yet. NULL: carried_connect(), the file `s` of the box's directory.
      */
     int (*connect)(struct carried *box, struct brig_err *err);
     /*
@@ -69,5 +76,6 @@ struct carrier_ops {
 
 extern const struct carrier_ops carrier_runc, carrier_crun; /* oci.c */
 extern const struct carrier_ops carrier_docker;             /* engine/docker.c */
+extern const struct carrier_ops carrier_runsc;              /* runsc.c */
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * oci.c: runc and crun. A container is made by `run --detach` in a stage of ours (stage.h), from a bundle of ours
- * (oci_config.c); no process of the runtime stays, and the runtime is never asked again: limits, freezing, counting and
- * the end are those of our cgroup, and what the runtime wrote is gone with the mount namespace.
+ * oci.c: runc and crun, and what runsc.c shares with them. A container is made by `run --detach` in a stage of ours
+ * (stage.h), from a bundle of ours (oci_config.c); no process of the runtime stays, and the runtime is never asked
+ * again: limits, freezing, counting and the end are those of our cgroup, and what the runtime wrote is gone with the
+ * mount namespace.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,14 +24,14 @@
 /* ---- the runtime -------------------------------------------------------------------------------------- */
 
 /* In the host's tree, which we have left. */
-static _Noreturn void version_child(const struct runner *runner, int out)
+static _Noreturn void ask_child(const struct runner *runner, const char *word, int out)
 {
     const struct host *host = &runner->spawner.host;
-    char *argv[] = {(char *)(uintptr_t)runner->program, (char *)"--version", NULL};
+    char *argv[] = {(char *)(uintptr_t)runner->program, (char *)(uintptr_t)word, NULL};
     char *environment[] = {(char *)"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
 
-    if (setns(host->mnt_fd, CLONE_NEWNS) == 0 && fchdir(host->root_fd) == 0 && chroot(".") == 0 && chdir("/") == 0 &&
-        dup2(out, 1) >= 0 && close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) == 0)
+    if (stage_enter_host(host) == 0 && dup2(out, 1) >= 0 && dup2(out, 2) >= 0 &&
+        close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) == 0)
         execve(argv[0], argv, environment);
     _exit(errno == ENOENT ? 127 : 126);
 }
@@ -43,9 +44,8 @@ static void take_version(struct runner *runner, char *text)
     str_cut(runner->version, sizeof runner->version, at ? at + strlen("version ") : text);
 }
 
-static int read_version(struct runner *runner, struct brig_err *err)
+int oci_ask(struct runner *runner, const char *word, char *text, size_t size, struct brig_err *err)
 {
-    char text[512];
     int out[2], status = 0;
 
     if (pipe2(out, O_CLOEXEC) < 0)
@@ -53,28 +53,32 @@ static int read_version(struct runner *runner, struct brig_err *err)
     pid_t pid = fork();
     if (pid == 0) {
         (void)alarm(VERSION_MS / 1000);
-        version_child(runner, out[1]);
+        ask_child(runner, word, out[1]);
     }
     close(out[1]);
     AUTO_FD int in = out[0];
-    ssize_t n = pid < 0 ? -1 : fd_read_all(in, text, sizeof text);
+    ssize_t n = pid < 0 ? -1 : fd_read_all(in, text, size - 1);
     if (pid > 0)
         (void)RETRY(waitpid(pid, &status, __WALL));
     if (pid < 0 || n <= 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "%s --version does not work (install it: apt-get install %s)",
-                       runner->program, runner->ops->name);
-    take_version(runner, text);
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "%s %s does not work (install it: apt-get install %s)",
+                       runner->program, word, runner->ops->name);
+    text[n] = '\0';
     return 0;
 }
 
-static int oci_open(struct runner *runner, struct brig_err *err)
+int oci_open(struct runner *runner, struct brig_err *err)
 {
     const char *path = getenv("BRIG_RUNTIME_PATH");
 
     if (!path || path[0] != '/' || str_copy(runner->program, sizeof runner->program, path) < 0)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "%s: not found (install it: apt-get install %s)", runner->ops->name,
                        runner->ops->name);
-    return read_version(runner, err);
+    char text[512];
+    int r = oci_ask(runner, "--version", text, sizeof text, err);
+    if (r == 0)
+        take_version(runner, text);
+    return r;
 }
 
 /* ---- a container -------------------------------------------------------------------------------------- */
@@ -104,40 +108,57 @@ static void on_runtime_done(void *ctx, int status)
         carried_made(box, pid);
 }
 
-static int start(struct carried *box, bool crun, struct brig_err *err)
+static void runc_argv(const struct carried *box, const char **argv)
 {
-    struct stage *stage = box->own;
-    const char *const runc_argv[] = {box->runner->program,
-                                     "--root",
-                                     STAGE_STATE,
-                                     "--rootless=true", /* of cgroups: ours are not its to make */
-                                     "run",
-                                     "--detach",
-                                     "--preserve-fds",
-                                     "1",
-                                     "--pid-file",
-                                     STAGE_PID,
-                                     "--bundle",
-                                     STAGE_BUNDLE,
-                                     box->s.id,
-                                     NULL};
-    const char *const crun_argv[] = {
+    const char *const words[] = {box->runner->program,
+                                 "--root",
+                                 STAGE_STATE,
+                                 "--rootless=true", /* of cgroups: ours are not its to make */
+                                 "run",
+                                 "--detach",
+                                 "--preserve-fds",
+                                 "1",
+                                 "--pid-file",
+                                 STAGE_PID,
+                                 "--bundle",
+                                 STAGE_BUNDLE,
+                                 box->s.id,
+                                 NULL};
+
+    memcpy(argv, words, sizeof words);
+}
+
+static void crun_argv(const struct carried *box, const char **argv)
+{
+    const char *const words[] = {
         box->runner->program, "--root=" STAGE_STATE,   "--cgroup-manager=disabled", "run",     "--detach",
         "--preserve-fds=1",   "--pid-file=" STAGE_PID, "--bundle=" STAGE_BUNDLE,    box->s.id, NULL};
+
+    memcpy(argv, words, sizeof words);
+}
+
+static int start(struct carried *box, struct brig_err *err)
+{
+    const struct oci_runtime *runtime = box->runner->ops->oci;
+    struct stage *stage = box->own;
+    const char *argv[OCI_ARGS];
     int r = stage_prepare(box, stage, err);
 
+    if (r == 0 && runtime->prepare)
+        r = runtime->prepare(box, stage, err);
     if (r == 0)
         r = oci_write_config(box, stage, err);
     if (r < 0)
         return r;
-    stage->argv = crun ? crun_argv : runc_argv;
-    stage->hide_v2 = crun;
+    runtime->argv(box, argv);
+    stage->argv = argv;
+    stage->hide_v2 = runtime->hide_v2;
     box->child.done = on_runtime_done;
     box->child.ctx = box;
     return stage_start(box, stage, err);
 }
 
-static int oci_start(struct carried *box, struct brig_err *err)
+int oci_start(struct carried *box, struct brig_err *err)
 {
     struct stage *stage = mem_alloc(sizeof *stage);
 
@@ -145,11 +166,13 @@ static int oci_start(struct carried *box, struct brig_err *err)
         return err_nomem(err);
     *stage = STAGE_INIT;
     box->own = stage;
-    int r = start(box, box->runner->ops == &carrier_crun, err);
+    int r = start(box, err);
     if (r < 0)
         own_free(box);
     return r;
 }
 
-const struct carrier_ops carrier_runc = {.name = "runc", .open = oci_open, .start = oci_start};
-const struct carrier_ops carrier_crun = {.name = "crun", .open = oci_open, .start = oci_start};
+static const struct oci_runtime runc = {.argv = runc_argv}, crun = {.argv = crun_argv, .hide_v2 = true};
+
+const struct carrier_ops carrier_runc = {.name = "runc", .oci = &runc, .open = oci_open, .start = oci_start};
+const struct carrier_ops carrier_crun = {.name = "crun", .oci = &crun, .open = oci_open, .start = oci_start};

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/str.h"
 #include "codec/json/json.h"
 #include "jail/user.h"
 #include "runner/oci.h"
@@ -63,9 +64,10 @@ static void put_rlimit(struct json *json, const char *type, uint64_t value)
     json_end(json);
 }
 
-static void put_process(struct json *json, const struct carried *box)
+static void put_process(struct json *json, const struct carried *box, bool guest)
 {
     static const char *const args[] = {"/.brig/init", "carry", "--listen-fd", "3", NULL}, *const none[] = {NULL};
+    static const char *const guest_args[] = {"/.brig/init", "carry", "--listen", STAGE_GUEST_PLACE "/s", NULL};
     const struct sandbox *s = &box->s;
 
     json_key_object(json, "process");
@@ -74,7 +76,7 @@ static void put_process(struct json *json, const struct carried *box)
     json_key_u64(json, "uid", INSIDE_ROOT);
     json_key_u64(json, "gid", INSIDE_ROOT);
     json_end(json);
-    put_strings(json, "args", args);
+    put_strings(json, "args", guest ? guest_args : args);
     put_strings(json, "env", none);
     json_key_string(json, "cwd", "/");
     put_caps(json, PID_1_CAPS | (s->run->flags & BRIG_RUN_ROOT ? ROOT_INSIDE_CAPS : 0));
@@ -109,6 +111,37 @@ static void put_mounts(struct json *json, bool compat)
     json_key_array(json, "mounts");
     put_mount(json, "/proc", "proc", "proc", compat ? whole : pid_only);
     put_mount(json, "/dev", "bind", STAGE_ROOTFS "/dev", bind);
+    json_end(json);
+}
+
+static void put_place(struct json *json, const char *place)
+{
+    static const char *const bind[] = {"rbind", "rw", NULL};
+    char source[sizeof STAGE_ROOTFS + 4096];
+
+    if (str_format(source, sizeof source, STAGE_ROOTFS "%s", place) >= 0)
+        put_mount(json, place, "bind", source, bind);
+}
+
+/*
+ * gVisor has a /proc and a /dev of its own, and opens everything else through the mounts that it is told of: those that
+ * can be written to, each as it is in the root. It would put a tmpfs over an empty /tmp of which it is not told.
+ */
+static void put_guest_mounts(struct json *json, const struct run_spec *run)
+{
+    static const char *const proc[] = {"nosuid", "noexec", "nodev", NULL};
+    static const char *const places[] = GUEST_PLACES;
+
+    json_key_array(json, "mounts");
+    put_mount(json, "/proc", "proc", "proc", proc);
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++)
+        put_place(json, places[i]);
+    put_place(json, "/dev/shm");
+    put_place(json, STAGE_GUEST_PLACE);
+    for (unsigned i = 0; i < run->n_binds; i++)
+        put_place(json, run->binds[i].target);
+    for (unsigned i = 0; i < run->n_tmpfs; i++)
+        put_place(json, run->tmpfs[i].path);
     json_end(json);
 }
 
@@ -176,13 +209,16 @@ int oci_write_config(struct carried *box, const struct stage *stage, struct brig
 
     json_object(&json);
     json_key_string(&json, "ociVersion", "1.0.2");
-    put_process(&json, box);
+    put_process(&json, box, stage->guest_dir);
     json_key_object(&json, "root");
     json_key_string(&json, "path", STAGE_ROOTFS);
     json_key_bool(&json, "readonly", false); /* it is already, if it is to be */
     json_end(&json);
     json_key_string(&json, "hostname", run->name ? run->name : box->s.id);
-    put_mounts(&json, run->profile == BRIG_PROFILE_COMPAT);
+    if (stage->guest_dir)
+        put_guest_mounts(&json, run);
+    else
+        put_mounts(&json, run->profile == BRIG_PROFILE_COMPAT);
     put_linux(&json, box);
     json_end(&json);
     int r = json_finish(&json);

@@ -33,7 +33,9 @@ struct carried {
     int dir_fd;    /* its directory, RUNNER->dir/ID, mode 0711 */
     int listen_fd; /* Listens on `s` there, until brig-init has it; else -1. */
     struct opening opening;
-    struct loop_timer on_late; /* start_timeout */
+    struct loop_timer on_late;  /* start_timeout */
+    struct loop_timer on_retry; /* brig-init does not listen yet */
+    uint64_t open_by_ns;
     bool attaching;
     unsigned attach_more; /* ATTACH that wait for the present one */
     /* ---- the carrier's own ---- */
@@ -51,6 +53,8 @@ struct runner {
     char dir[4096];      /* its path in the host's tree */
     char program[256];   /* the path of the runtime in the host's tree */
     char version[64];
+    size_t platform; /* runsc.c */
+    bool gofer_ns;   /* runsc.c: it has --gofer-network-namespace */
     uint64_t start_timeout_ns;
     bool listed; /* A LIST has come: what came before was for a predecessor. */
     bool broken; /* open() failed, with facts.err. */
@@ -92,6 +96,6 @@ void state_remove(struct carried *box);
 void state_find_all(struct runner *runner); /* Calls carried_found() for each. */
 
 /* runner_lockdown.c: gives up for good what neither a runner nor a runtime needs. */
-int runner_lockdown(struct brig_err *err) MUST_CHECK;
+int runner_lockdown(bool traces, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -31,7 +31,7 @@
 
 static const struct carrier_ops *carrier_by_name(const char *name)
 {
-    static const struct carrier_ops *const all[] = {&carrier_runc, &carrier_crun, &carrier_docker};
+    static const struct carrier_ops *const all[] = {&carrier_runc, &carrier_crun, &carrier_runsc, &carrier_docker};
 
     for (size_t i = 0; i < ARRAY_SIZE(all); i++)
         if (str_eq(all[i]->name, name))
@@ -230,7 +230,7 @@ static int set_up(struct runner *runner, struct brig_err *err)
     if (r == 0)
         r = host_settle(&spawner->host, err);
     if (r == 0)
-        r = runner_lockdown(err);
+        r = runner_lockdown(runner->ops->traces, err);
     if (r == 0)
         r = loop_create(&spawner->loop, err);
     if (r == 0)

@@ -79,6 +79,16 @@ static int clone_init(const struct host *host)
     return take_fd(&fd);
 }
 
+/* By its path in the host's tree, where we are now. */
+static int clone_guest_dir(const struct carried *box)
+{
+    char path[4200];
+
+    if (str_format(path, sizeof path, "%s/%s/" STAGE_GUEST_DIR, box->runner->dir, box->s.id) < 0)
+        return -1;
+    return open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+}
+
 static int arrange_fds(const struct carried *box, int words)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -92,7 +102,7 @@ static int arrange_fds(const struct carried *box, int words)
     return close_range(STAGE_LISTEN_FD + 1, ~0u, CLOSE_RANGE_CLOEXEC);
 }
 
-static int enter_host_tree(const struct host *host)
+int stage_enter_host(const struct host *host)
 {
     return setns(host->mnt_fd, CLONE_NEWNS) < 0 || fchdir(host->root_fd) < 0 || chroot(".") < 0 || chdir("/") < 0 ? -1
                                                                                                                   : 0;
@@ -104,7 +114,7 @@ static _Noreturn void stage_child(const struct carried *box, const struct stage 
     static char *const environment[] = {(char *)"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
     const struct host *host = &box->runner->spawner.host;
     struct setup_msg built = {.type = SETUP_MAP_ME};
-    int tree = -1, store = -1, init = -1;
+    int tree = -1, store = -1, init = -1, guest = -1;
 
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != box->runner->pid)
         _exit(125);
@@ -113,20 +123,24 @@ static _Noreturn void stage_child(const struct carried *box, const struct stage 
     if (fd_send(stage->build.plan.setup_fd, &built, sizeof built, &store, 1) < 0)
         _exit(125);
     close(store);
-    if (setns(box->netns_fd, CLONE_NEWNET) < 0)
+    /* gVisor takes it by its path, and may have a stack of its own only where its runtime is not already. */
+    if (!stage->guest_dir && setns(box->netns_fd, CLONE_NEWNET) < 0)
         (void)fail(stage, "network namespace");
-    else if (jail_low_ports(&stage->build.plan) < 0)
+    else if (!stage->guest_dir && jail_low_ports(&stage->build.plan) < 0)
         (void)fail(stage, "ip_unprivileged_port_start");
     else if (join_cgroups(tasks, n_tasks) < 0)
         (void)fail(stage, "cgroup");
-    else if (enter_host_tree(host) < 0 || (init = clone_init(host)) < 0)
+    else if (stage_enter_host(host) < 0 || (init = clone_init(host)) < 0)
         (void)fail(stage, "host tree");
+    else if (stage->guest_dir && (guest = clone_guest_dir(box)) < 0)
+        (void)fail(stage, "directory of the socket");
     else if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         (void)fail(stage, "mount namespace");
     else if (close_cgroups() < 0 || (stage->hide_v2 && hide_v2() < 0))
         (void)fail(stage, "/sys/fs/cgroup");
     else if (attach(stage->work_fd, "/tmp") < 0 || attach(tree, STAGE_ROOTFS) < 0 ||
-             attach(init, STAGE_ROOTFS "/.brig/init") < 0)
+             attach(init, STAGE_ROOTFS "/.brig/init") < 0 ||
+             (guest >= 0 && attach(guest, STAGE_ROOTFS STAGE_GUEST_PLACE) < 0))
         (void)fail(stage, "attach the root");
     else if (chdir(STAGE_BUNDLE) < 0 || arrange_fds(box, words) < 0)
         (void)fail(stage, "descriptors");
@@ -151,15 +165,16 @@ static int make_work(struct stage *stage, struct brig_err *err)
     return 0;
 }
 
-static int make_netns(struct carried *box, struct brig_err *err)
+int stage_make_netns(struct runner *runner, int *ret_fd, struct brig_err *err)
 {
-    struct netns_maker *maker = &box->runner->spawner.netns;
+    struct netns_maker *maker = &runner->spawner.netns;
 
     netns_start(maker);
-    box->netns_fd = netns_take(maker);
-    if (box->netns_fd < 0)
+    int fd = netns_take(maker);
+    if (fd < 0)
         return err_set(err, BRIG_E_HOST, EIO, "network namespace");
-    sandbox_move_up(&box->netns_fd);
+    sandbox_move_up(&fd);
+    *ret_fd = fd;
     return 0;
 }
 
@@ -178,7 +193,7 @@ int stage_prepare(struct carried *box, struct stage *stage, struct brig_err *err
     stage->build.plan.shared_fds = false;
     if (r == 0)
         r = make_work(stage, err);
-    return r < 0 ? r : make_netns(box, err);
+    return r < 0 ? r : stage_make_netns(box->runner, &box->netns_fd, err);
 }
 
 int stage_write(const struct stage *stage, const char *name, const void *data, size_t len, struct brig_err *err)

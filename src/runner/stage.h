@@ -22,6 +22,8 @@
 #define STAGE_STATE "/tmp/rt"
 #define STAGE_PID "/tmp/b/pid"
 #define STAGE_LISTEN_FD 3
+#define STAGE_GUEST_DIR "g" /* in the directory of a box */
+#define STAGE_GUEST_PLACE "/.brig/run"
 
 struct stage {
     struct build build;
@@ -29,6 +31,7 @@ struct stage {
     int work_fd;             /* the tmpfs */
     const char *const *argv; /* the runtime, as it is executed in the host's tree */
     bool hide_v2;            /* In a hybrid tree of cgroups the v2 half is not mounted. */
+    bool guest_dir;          /* STAGE_GUEST_DIR of the box is at /.brig/run, for the socket of brig-init. */
 };
 #define STAGE_INIT ((struct stage){.build = BUILD_INIT, .setup_fd = -1, .work_fd = -1})
 
@@ -45,5 +48,9 @@ int stage_start(struct carried *box, struct stage *stage, struct brig_err *err) 
  */
 pid_t stage_result(struct carried *box, struct stage *stage, int status, struct brig_err *err) MUST_CHECK;
 void stage_done(struct stage *stage);
+/* Makes a network namespace. */
+int stage_make_netns(struct runner *runner, int *ret_fd, struct brig_err *err) MUST_CHECK;
+/* Enters the host's tree of mounts, in a process that never comes back. */
+int stage_enter_host(const struct host *host) MUST_CHECK;
 
 #endif

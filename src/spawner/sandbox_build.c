@@ -197,7 +197,7 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
 void sandbox_init(struct sandbox *s, struct spawner *spawner)
 {
     s->spawner = spawner;
-    s->pidfd = s->control_fd = s->setup_fd = s->store_fd = s->mnt_fd = s->stream_fd = -1;
+    s->pidfd = s->control_fd = s->setup_fd = s->store_fd = s->mnt_fd = s->stream_fd = s->gate_ns_fd = -1;
     s->cg = CG_INIT;
     s->ids.slot = -1;
     s->image = IMAGE_INIT;

@@ -14,7 +14,12 @@
 static int open_gate(struct sandbox *s, const struct netgate_want *want, struct brig_err *err)
 {
     const struct host *host = &s->spawner->host;
-    const struct netgate_place place = {.pidfd = s->pidfd,
+
+    if (s->own_kernel && s->gate_ns_fd < 0)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0,
+                       "network: its gate was made by an earlier process: other ports need a new sandbox");
+    const struct netgate_place place = {.ns_fd = s->gate_ns_fd >= 0 ? s->gate_ns_fd : s->pidfd,
+                                        .behind = s->gate_ns_fd >= 0,
                                         .proc_fd = host->proc_fd,
                                         .own_proc = s->spawner->n_sandboxes > MANY_SANDBOXES,
                                         .host_ns = host->ns[NS_NET]};

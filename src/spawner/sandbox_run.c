@@ -162,139 +162,6 @@ static void on_oom_later(struct loop_timer *timer)
         sandbox_end(s, BRIG_CAUSE_OOM);
 }
 
-static enum reading_by by_of_ids(const struct ids *ids)
-{
-    if (ids->kind == IDS_ONE)
-        return BY_NONE;
-    return ids->kind == IDS_PAIR ? BY_SUBIDS : ids->scope == IDS_HOST ? BY_UID_RANGE : BY_UID_RANGE_HERE;
-}
-
-static void read_uid_range(struct sandbox *s)
-{
-    const struct host *host = &s->spawner->host;
-    struct reading *out = &s->readings[BRIG_LAYER_UID_RANGE];
-    char path[32], text[256], *line = text;
-    bool own = false;
-    uint64_t ids = 0;
-
-    snprintf(path, sizeof path, "%d/uid_map", (int)s->pid);
-    if (fd_read_file(host->proc_fd, path, text, sizeof text) <= 0)
-        line = NULL;
-    for (; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-        uint64_t map[3]; /* inside, outside, count */
-        if (parse_fields(line, map, 3) != 3)
-            break;
-        ids += map[2];
-        own |= map[1] == 0 || map[1] == geteuid(); /* the spawner's own id, hence its user's */
-    }
-    bool known = host->ids.scope != IDS_RUN_DIR; /* else another spawner may hold the same slot */
-    bool on = ids >= 2 && !own && s->ids.slot >= 0 && known;
-    *out = (struct reading){.on = on, .by = (uint8_t)by_of_ids(&host->ids), .why = WHY_NONE};
-    if (!on)
-        out->why = host->ids_kind == IDS_ONE ? WHY_ONE_ID
-                   : s->ids.user == 0        ? WHY_OWN_ID
-                   : s->ids.shared           ? WHY_SHARED_IDS
-                   : !known                  ? WHY_IDS_NOT_KNOWN
-                                             : WHY_READ_BACK;
-}
-
-/* What remains without cgroups, read back from the process. */
-static void read_rlimits(struct sandbox *s)
-{
-    static const struct {
-        enum brig_layer layer;
-        const char *name;
-        enum reading_by by;
-    } rest[] = {{BRIG_LAYER_MEMORY, "Max address space", BY_RLIMIT_AS},
-                {BRIG_LAYER_PIDS, "Max processes", BY_RLIMIT_NPROC}};
-    char path[32], text[4096];
-
-    snprintf(path, sizeof path, "%d/limits", (int)s->pid);
-    if (fd_read_file(s->spawner->host.proc_fd, path, text, sizeof text) <= 0)
-        return;
-    for (size_t i = 0; i < ARRAY_SIZE(rest); i++) {
-        struct reading *out = &s->readings[rest[i].layer];
-        const char *line = strstr(text, rest[i].name);
-        uint64_t limit, asked = i == 0 ? s->run->limits.memory : s->run->limits.pids;
-        if (out->on || out->why != WHY_NO_DELEGATION || !line ||
-            parse_fields(line + strlen(rest[i].name), &limit, 1) != 1)
-            continue;
-        if (limit <= asked) {
-            out->by = (uint8_t)rest[i].by;
-            out->why = rest[i].layer == BRIG_LAYER_MEMORY ? WHY_PER_PROCESS : WHY_NONE;
-            out->on = rest[i].layer == BRIG_LAYER_PIDS; /* counted per user namespace, and that is the sandbox's own */
-        }
-    }
-}
-
-/* The layers only somebody outside can read. */
-static const enum brig_layer outside[] = {BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU,
-                                          BRIG_LAYER_PIDS,      BRIG_LAYER_IO,     BRIG_LAYER_OWN_KERNEL};
-
-static bool is_outside(enum brig_layer layer)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
-        if (outside[i] == layer)
-            return true;
-    return false;
-}
-
-static uint64_t outside_mask(void)
-{
-    uint64_t mask = 0;
-
-    for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
-        mask |= BRIG_LAYER_BIT(outside[i]);
-    return mask;
-}
-
-/* Reads them, after the limits of this run were set. Returns what is required and missing. */
-static uint64_t read_outside(struct sandbox *s)
-{
-    uint64_t missing = 0;
-
-    cg_read_back(&s->cg, &s->run->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->host.proc_fd, s->pid,
-                 s->readings);
-    read_uid_range(s);
-    read_rlimits(s);
-    s->readings[BRIG_LAYER_OWN_KERNEL] = (struct reading){.why = WHY_HOST_KERNEL};
-    for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
-        if (!s->readings[outside[i]].on)
-            missing |= BRIG_LAYER_BIT(outside[i]);
-    return missing & s->run->require;
-}
-
-static void refuse_missing(struct sandbox *s, uint64_t missing)
-{
-    for (int i = 0; i < BRIG_LAYER_MAX; i++)
-        if (missing & BRIG_LAYER_BIT(i)) {
-            const char *why = reading_why_text((enum reading_why)s->readings[i].why);
-            (void)err_set(&s->failure, BRIG_E_REFUSED, 0, "required layer %s is not on%s%s",
-                          brig_layer_name((enum brig_layer)i), why[0] ? ": " : "", why);
-            break;
-        }
-    sandbox_end(s, BRIG_CAUSE_POLICY);
-}
-
-bool sandbox_outside_holds(struct sandbox *s)
-{
-    uint64_t missing = read_outside(s);
-
-    if (missing)
-        refuse_missing(s, missing);
-    return missing == 0;
-}
-
-bool sandbox_take_readings(struct sandbox *s, const struct guest_started *started)
-{
-    for (int i = 0; i < BRIG_LAYER_MAX; i++)
-        if (!is_outside((enum brig_layer)i))
-            s->readings[i] = started->readings[i];
-    if (started->missing)
-        refuse_missing(s, started->missing);
-    return started->missing == 0;
-}
-
 /* The places that a volume covers. */
 static uint32_t volume_flags(const struct run_spec *run)
 {
@@ -335,7 +202,7 @@ void sandbox_start(const struct sandbox *s, const struct run_spec *run, struct g
         .rows = run->rows,
         .cols = run->cols,
         .profile = run->profile,
-        .require = run->require & ~outside_mask(),
+        .require = run->require & ~sandbox_outside(s),
         .skip = s->spawner->off,
         .disk = run->limits.disk,
         .inodes = run->limits.inodes,
@@ -347,7 +214,8 @@ void sandbox_start(const struct sandbox *s, const struct run_spec *run, struct g
         /* Each program of a service names its own; of layers it may be one that only some users may enter. */
         .workdir = (run->flags & WIRE_RUN_SERVICE) && run->n_layers > 0 ? "/" : run->workdir,
     };
-    memcpy(ret->ns_host, host->ns, sizeof ret->ns_host);
+    if (!s->own_kernel)
+        memcpy(ret->ns_host, host->ns, sizeof ret->ns_host);
 }
 
 static int send_start(struct sandbox *s, const int *fds, size_t n_fds)
@@ -505,14 +373,14 @@ static void take_readings(struct sandbox *s)
     uint64_t missing = 0;
 
     for (int i = 0; i < BRIG_LAYER_MAX; i++) {
-        if (is_outside((enum brig_layer)i))
+        if (sandbox_outside(s) & BRIG_LAYER_BIT(i))
             continue;
         s->readings[i] = s->checked_readings[i];
         if (!s->readings[i].on)
             missing |= BRIG_LAYER_BIT(i);
     }
     if (missing & s->run->require)
-        refuse_missing(s, missing & s->run->require);
+        sandbox_refuse_missing(s, missing & s->run->require);
 }
 
 static void now_started(struct sandbox *s, int *fds, size_t n_fds)

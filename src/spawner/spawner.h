@@ -118,6 +118,8 @@ struct sandbox {
     pid_t pid;
     int pidfd, control_fd, setup_fd, store_fd;
     struct netgate *gate; /* NULL without a network. */
+    uint8_t own_kernel;   /* enum reading_by: another kernel than the host's answers it; else 0. */
+    int gate_ns_fd;       /* The gate namespace of a guest with a network stack of its own, else -1. */
     bool trust;           /* It has a CA bundle of its own. */
     int mnt_fd;           /* Its mount namespace; it is removed after the answer, not while pid 1 dies. */
     struct cg cg;
@@ -276,6 +278,9 @@ void sandbox_not_cloned(struct sandbox *sandbox, const struct brig_err *err);
 /* sandbox_run.c */
 /* Does this parked sandbox fit this run? */
 bool sandbox_fits(const struct sandbox *sandbox, const struct run_spec *run);
+/* sandbox_outside.c */
+uint64_t sandbox_outside(const struct sandbox *s); /* The mask of layers that only somebody outside can read. */
+void sandbox_refuse_missing(struct sandbox *s, uint64_t missing);
 /*
  * Reads the layers that only somebody outside can read, after the limits were set; and takes those that brig-init has
  * read. If a required one is not on, the sandbox is being ended, and they return false.

@@ -22,17 +22,14 @@
 
 static void start_runner(struct sup_runner *runner);
 
-/* The socket of a container engine; "" if nobody speaks of one and there is none. */
+/* The socket of a container engine. Whoever has it is root, so it is used only if somebody says so. */
 static bool find_socket(const char *configured, const char *name UNUSED, char *out, size_t size)
 {
-    static const char usual[] = "/var/run/docker.sock";
     const char *host = getenv("DOCKER_HOST");
 
     str_cut(out, size, configured);
     if (!out[0] && host && str_starts(host, "unix://"))
         str_cut(out, size, host + strlen("unix://"));
-    if (!out[0] && !(host && host[0]) && access(usual, F_OK) == 0)
-        str_cut(out, size, usual);
     return out[0] != '\0';
 }
 
@@ -62,6 +59,7 @@ static int start(struct sup_runner *runner, struct brig_err *err)
 
     (void)snprintf(ms, sizeof ms, "%llu", (unsigned long long)all->config->start_timeout);
     if (setenv("BRIG_RUNTIME_PATH", runner->path, 1) < 0 || setenv("BRIG_START_TIMEOUT", ms, 1) < 0 ||
+        setenv("BRIG_RUNSC_PLATFORM", all->config->runsc_platform, 1) < 0 ||
         setenv("BRIG_ENGINE_IMAGE", all->config->docker_image, 1) < 0 ||
         setenv("BRIG_ENGINE_RUNTIME", all->config->docker_runtime, 1) < 0 ||
         setenv("BRIG_ENGINE_PULL", all->config->docker_pull, 1) < 0)
@@ -69,6 +67,7 @@ static int start(struct sup_runner *runner, struct brig_err *err)
     int r = daemon_start(&runner->daemon, all->places->helpers, runner->name, (uid_t)-1, 0, err);
     (void)unsetenv("BRIG_RUNTIME_PATH"); /* no other child needs them */
     (void)unsetenv("BRIG_START_TIMEOUT");
+    (void)unsetenv("BRIG_RUNSC_PLATFORM");
     (void)unsetenv("BRIG_ENGINE_IMAGE");
     (void)unsetenv("BRIG_ENGINE_RUNTIME");
     (void)unsetenv("BRIG_ENGINE_PULL");
@@ -97,12 +96,14 @@ void sup_runners_start(struct sup_runners *runners)
         bool (*find)(const char *configured, const char *name, char *out, size_t size);
     } known[] = {{"runc", runners->config->runc_path, provider_program},
                  {"crun", runners->config->crun_path, provider_program},
+                 {"runsc", runners->config->runsc_path, provider_program},
                  {"docker", runners->config->docker_socket, find_socket}};
 
     for (size_t i = 0; geteuid() == 0 && i < ARRAY_SIZE(known); i++) {
         struct sup_runner *runner = &runners->runners[runners->n];
         *runner = (struct sup_runner){.all = runners, .name = known[i].name};
-        if (!known[i].find(known[i].path, known[i].name, runner->path, sizeof runner->path))
+        if (!provider_is_among(runners->config->providers_only, known[i].name) ||
+            !known[i].find(known[i].path, known[i].name, runner->path, sizeof runner->path))
             continue;
         runner->daemon = DAEMON_INIT("brig-runner", false);
         runner->daemon.lasting = true;

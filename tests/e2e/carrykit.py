@@ -18,7 +18,8 @@ from helpers import BRIG, PATIENCE, wait_until
 LIBEXEC = os.environ.get("BRIG_LIBEXEC_DIR") or os.path.dirname(os.path.realpath(BRIG))
 INIT = os.environ.get("BRIG_INIT") or f"{LIBEXEC}/brig-init"
 # A runsc of today, where somebody has built one (tools/runsc.sh).
-RUNSC_NEW = os.environ.get("BRIG_TEST_RUNSC") or os.path.join(os.environ.get("BRIG_BUILD_DIR", "build"), "providers/runsc")
+RUNSC_NEW = (os.environ.get("BRIG_TEST_RUNSC")
+             or os.path.join(os.environ.get("BRIG_BUILD_DIR", "build"), "providers/runsc"))
 HELLO, START, STARTED, EXITED, SIGNAL, ATTACH = range(1, 7)
 SERVICE, LEAVES, ADOPT, ROOT, PLACES = 4, 8, 16, 32, 64
 CAP_SERVICE, CAP_CARRIED, CAP_RUNNING = 8, 16, 32

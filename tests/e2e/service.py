@@ -2,6 +2,7 @@
 """A real daemon for the e2e tests: `brig serve` with directories of its own, and a small client for its socket and its
 port.
 
+BRIG_TEST_PROVIDERS is set for tests of all providers; the services of others start none of this machine's runtimes.
 BRIG_TEST_PROVIDER makes sandboxes that name no provider those of this one.
 
 BRIG_TEST_PG_URL makes every daemon here use that PostgreSQL server (each a database of its own) instead of SQLite.
@@ -74,6 +75,8 @@ class Daemon:
                                BRIG_CACHE_DIR=f"{self.dir}/cache",
                                BRIG_CONFIG=self.config, BRIG_LISTEN=f"127.0.0.1:{self.port}", BRIG_SOCKET=self.socket,
                                **(env or {}))
+        if not os.environ.get("BRIG_TEST_PROVIDERS"):  # no runtime of this machine is looked for
+            self.env.setdefault("BRIG_PROVIDERS_ONLY", "local docker vm firecracker e2b modal daytona")
         provider = os.environ.get("BRIG_TEST_PROVIDER")
         if provider and user is None:
             self.env.setdefault("BRIG_MANAGER_PROVIDER", provider)

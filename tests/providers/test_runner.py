@@ -12,6 +12,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
+from carrykit import RUNSC_NEW  # noqa: E402
 from helpers import PATIENCE, wait_until  # noqa: E402
 from jailkit import needs_root  # noqa: E402
 from service import Daemon  # noqa: E402
@@ -184,7 +185,7 @@ class Carried:
                           "echo hi > /tmp/a; read x < /tmp/a; echo $x; test -c /dev/null && echo null")
         self.assertEqual(done["stdout"], "hi\nnull\n")
         box = self.box(writable_root=True, limits={"disk": "64m"})
-        self.assertEqual(self.d.sh(box, "ls -d /usr > /dev/null && echo ok")["stdout"], "ok\n")
+        self.assertEqual(self.d.sh(box, "test -d /usr && echo ok")["stdout"], "ok\n")
         root_box = self.box(writable_root=True, user="root", limits={"disk": "64m"})
         self.assertEqual(self.d.sh(root_box, "echo x > /usr/new && cat /usr/new && id -u")["stdout"], "x\n0\n")
 
@@ -269,6 +270,113 @@ class InRunc(Carried, unittest.TestCase):
 @unittest.skipUnless(shutil.which("crun"), "crun is not installed: tools/setup.sh providers")
 class InCrun(Carried, unittest.TestCase):
     PROVIDER = "crun"
+
+
+class Runsc(Carried):
+    """Another kernel answers: what is inside is read by brig-init, and the namespaces are those of that kernel."""
+
+    PROVIDER = "runsc"
+    ON = "mount_ns pid_ns net_ns ipc_ns uts_ns user_ns uid_range caps no_new_privs seccomp fds memory cpu".split()
+
+    SPACES = ("user", "mnt", "pid", "net", "ipc", "uts")
+
+    def init_of(self, box):
+        """The sentry."""
+        for pid in members(box):
+            with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as f:
+                if "boot" in f.read().split("\0"):
+                    return pid
+        raise AssertionError(f"no sentry among {members(box)}")
+
+    def test_every_layer_is_read_back_and_is_what_an_observer_sees(self):
+        made = self.d.create(require=["own_kernel", *self.ON])
+        box, layers = made["id"], made["protection"]["layers"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{box}")
+        self.assertEqual([n for n in self.ON if not layers[n]["on"]], [])
+        self.assertEqual((layers["own_kernel"]["on"], layers["own_kernel"]["by"]), (True, self.KERNEL))
+        self.assertFalse(layers["landlock"]["on"])
+        self.assertEqual(layers["landlock"]["why"], "this kernel does not have it")
+        pid = self.init_of(box)
+        for name in self.SPACES:
+            self.assertNotEqual(os.readlink(f"/proc/{pid}/ns/{name}"), os.readlink(f"/proc/self/ns/{name}"), name)
+        self.assertIn("gvisor" if self.KERNEL == "gvisor systrap" else "4.4.0",
+                      self.d.sh(box, "cat /proc/version")["stdout"])
+        self.d.ask("DELETE", f"/v1/sandboxes/{box}")
+        self.gone(box, pid)
+        self.assertEqual(self.certificate(box)["cause"], "deleted")
+
+    def test_a_required_layer_that_cannot_be_is_refused(self):
+        answer = self.d.ask("POST", "/v1/sandboxes", {"require": ["landlock"]})
+        self.assertEqual(answer.status, 422, answer)
+        self.assertIn("required layer landlock: the provider runsc cannot show it", answer.json["error"]["message"])
+
+    def test_memory_pids_and_disk_are_limits_with_typed_causes(self):
+        """What is over the limit is the sentry's memory: the whole sandbox ends."""
+        box = self.box(limits={"memory": "256m", "disk": "8m"})
+        done = self.d.sh(box, "head -c 20000000 /dev/zero > /workspace/big; wc -c < /workspace/big")
+        self.assertLessEqual(int(done["stdout"]), 8 << 20)
+        self.d.sh(box, "rm /workspace/big")
+        self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["python3", "-c", "x = b'x' * (600 << 20)"]})
+        wait_until("it has a certificate", lambda: self.d.ask("GET", f"/v1/certificates/{box}").status == 200)
+        self.assertEqual(self.certificate(box)["cause"], "oom")
+
+    def test_binds(self):
+        with open(f"{self.share}/in/given", "w", encoding="utf-8") as f:
+            f.write("given\n")
+        bind = {"source": f"{self.share}/in", "target": "/data", "read_only": True}
+        box = self.box(binds=[bind])
+        self.assertEqual(self.d.sh(box, "cat /data/given; echo x > /data/no || echo refused")["stdout"],
+                         "given\nrefused\n")
+        self.assertFalse(os.path.exists(f"{self.share}/in/no"))
+        answer = self.d.ask("POST", "/v1/sandboxes", {"binds": [{**bind, "read_only": False}]})
+        self.assertGreaterEqual(answer.status, 400)
+        self.assertIn("/data: the provider runsc has no writable binds", answer.json["error"]["message"])
+
+    def test_the_gate_holds_a_stack_of_its_own(self):
+        """Names come from the gate, every address is the gate, and what the policy does not name is refused."""
+        box = self.box(network={"rules": [{"action": "allow", "domain": "example.com", "ports": [443]}]})
+        text = ("import errno, socket\n"
+                "print(socket.getaddrinfo('example.com', 443, socket.AF_INET)[0][4][0].split('.')[:2])\n"
+                "try: print(socket.getaddrinfo('example.org', 443))\n"
+                "except OSError: print('no name')\n"
+                "for port in (443, 81):\n"
+                "    s = socket.socket(); print(errno.errorcode.get(s.connect_ex(('93.184.216.34', port)), 'there'))\n")
+        done = self.d.run(box, "python3", "-I", "-c", text)
+        self.assertEqual(done["stdout"], "['198', '19']\nno name\nthere\nECONNREFUSED\n", done["stderr"])
+        none = self.box()
+        text = "import errno, socket; print(errno.errorcode[socket.socket().connect_ex(('93.184.216.34', 443))])"
+        self.assertEqual(self.d.run(none, "python3", "-I", "-c", text)["stdout"], "ENETUNREACH\n")
+
+    def test_check(self):
+        answer = self.d.ask("POST", f"/v1/providers/{self.PROVIDER}/check")
+        self.assertEqual(answer.status, 200, answer)
+        self.assertTrue(answer.json["usable"], answer)
+        self.assertRegex(answer.json["version"], self.VERSION)
+        self.assertTrue({"own_kernel", *self.ON} <= set(answer.json["layers"]), answer.json)
+
+
+@needs_root
+@unittest.skipUnless(os.path.exists(RUNSC_NEW), f"there is no {RUNSC_NEW}: tools/runsc.sh build")
+class InRunsc(Runsc, unittest.TestCase):
+    CONFIG = f'[runsc]\npath = "{RUNSC_NEW}"\n'
+    KERNEL, VERSION = "gvisor systrap", r"^0\.0\.0-20"
+
+
+@needs_root
+@unittest.skipUnless(os.path.exists("/usr/bin/runsc"), "runsc is not installed: tools/setup.sh providers")
+class InOldRunsc(Runsc, unittest.TestCase):
+    """Of 2022, as Debian 12 has it."""
+
+    CONFIG = '[runsc]\npath = "/usr/bin/runsc"\n'
+    KERNEL, VERSION = "gvisor ptrace", r"^0\.0~20"
+    ON = [name for name in Runsc.ON if name not in ("pid_ns", "uid_range")]  # its sentry has neither
+    SPACES = ("user", "mnt", "net", "ipc", "uts")
+
+    def test_the_gate_holds_a_stack_of_its_own(self):
+        """It refuses to be given a network of ours, so we refuse before it is asked."""
+        answer = self.d.ask("POST", "/v1/sandboxes", {"network": {"rules": [{"action": "allow", "domain": "a.test"}]}})
+        self.assertGreaterEqual(answer.status, 400)
+        self.assertIn("has no network here: a newer one is needed", answer.json["error"]["message"])
 
 
 if __name__ == "__main__":

@@ -63,12 +63,12 @@ static int put_tools_text(struct buf *out, const struct tool_rows *tools)
     return r;
 }
 
-/* runc and crun are on if a service of this user would find the program too. */
+/* The providers of a runner are on if a service of this user would find the program too. */
 static bool provider_on(const struct provider_known *known, const struct brig_doctor *found)
 {
     char path[256];
 
-    if (str_eq(known->name, "runc") || str_eq(known->name, "crun"))
+    if (str_eq(known->name, "runc") || str_eq(known->name, "crun") || str_eq(known->name, "runsc"))
         return found->usable && geteuid() == 0 && provider_program("", known->name, path, sizeof path);
     return str_eq(known->name, "local") && found->usable;
 }

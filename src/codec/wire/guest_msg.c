@@ -37,6 +37,9 @@ static const char *const by_texts[] = {
     [BY_UID_RANGE] = "private uid range",
     [BY_SUBIDS] = "subordinate ids",
     [BY_UID_RANGE_HERE] = "uid range, private in this container",
+    [BY_GVISOR_SYSTRAP] = "gvisor systrap",
+    [BY_GVISOR_PTRACE] = "gvisor ptrace",
+    [BY_GVISOR_KVM] = "gvisor kvm",
 };
 _Static_assert(ARRAY_SIZE(by_texts) == BY_MAX, "a text for every reading_by");
 

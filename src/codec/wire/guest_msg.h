@@ -28,6 +28,9 @@ enum reading_by {
     BY_UID_RANGE,      /* Ids that nobody else has. */
     BY_SUBIDS,         /* the user's subordinate ids */
     BY_UID_RANGE_HERE, /* Ids that nobody else in this container has; what the host's root gives out is not known. */
+    BY_GVISOR_SYSTRAP, /* own_kernel: gVisor, and how it holds its programs */
+    BY_GVISOR_PTRACE,
+    BY_GVISOR_KVM,
     BY_MAX
 };
 

@@ -446,6 +446,16 @@ static int op_check(struct provider *provider, provider_checked_fn *done, void *
     return provider_attempt(provider, local_of(provider)->version, done, ctx, err);
 }
 
+/*
+ * gVisor has no Landlock, no time namespaces and no /proc of processes only. Its sentry has no cgroup namespace of its
+ * own. A root that cannot be written and the limits of the store hold, but are not read back inside.
+ */
+#define RUNSC_LACKS                                                                                               \
+    (BRIG_LAYER_BIT(BRIG_LAYER_LANDLOCK) | BRIG_LAYER_BIT(BRIG_LAYER_PROC) | BRIG_LAYER_BIT(BRIG_LAYER_TIME_NS) | \
+     BRIG_LAYER_BIT(BRIG_LAYER_CGROUP_NS) | BRIG_LAYER_BIT(BRIG_LAYER_ROOT_READONLY) |                            \
+     BRIG_LAYER_BIT(BRIG_LAYER_DISK) | BRIG_LAYER_BIT(BRIG_LAYER_INODES))
+#define RUNSC_PROTECTS ((BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1) & ~RUNSC_LACKS)
+
 static const struct provider_ops local_ops = {
     .name = "local",
     .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_ROOT_INSIDE |
@@ -511,6 +521,10 @@ int provider_runner_create(struct loop *loop, int runner_fd, const char *name, s
 
     ops.name = provider_known_name(name);
     ops.caps &= ~(uint32_t)PROVIDER_POOL;
+    if (str_eq(ops.name, "runsc")) {
+        ops.caps |= PROVIDER_OWN_KERNEL;
+        ops.protects = RUNSC_PROTECTS;
+    }
     ops.pool = NULL;
     ops.layer = NULL;
     ops.layers = NULL;
