@@ -96,7 +96,7 @@ static bool send_rest(struct opening *opening)
         if (n < 0 && errno == EAGAIN)
             return true;
         if (n < 0) {
-            fail(opening, errno, "it does not read");
+            fail(opening, errno, "it closed the connection"); /* before it had read all */
             return false;
         }
         opening->out_at += (size_t)n;

@@ -60,9 +60,10 @@ class Packages(unittest.TestCase):
     """No test is skipped for want of a package: what a test looks for is in a set that its driver installs."""
 
     OF = {"busybox": "busybox-static", "botocore": "python3-botocore", "requests": "python3-requests", "cc": "gcc",
-          "dns2tcpc": "dns2tcp", "dnsmasq": "dnsmasq-base", "go": "golang-go", "initdb": "postgresql", "java": "default-jdk-headless",
-          "keytool": "default-jdk-headless", "mkfs.ext4": "e2fsprogs", "nft": "nftables", "nginx": "nginx-light",
-          "node": "nodejs", "pip3": "python3-pip"}  # where the package is not called like the program
+          "dns2tcpc": "dns2tcp", "dnsmasq": "dnsmasq-base", "go": "golang-go", "initdb": "postgresql",
+          "java": "default-jdk-headless", "keytool": "default-jdk-headless", "mkfs.ext4": "e2fsprogs",
+          "nft": "nftables", "nginx": "nginx-light", "node": "nodejs",
+          "pip3": "python3-pip"}  # where the package is not called like the program
 
     def packages(self, *sets):
         """What tools/setup.sh would install on a machine that has nothing: it says so where it may not."""

@@ -58,9 +58,15 @@ class DockerProvider(unittest.TestCase):
         made = self.d.create(image="other")
         box = made["id"]
         self.assertEqual(made["image"], "docker.io/library/other:latest")
-        for layer in ("pid_ns", "net_ns", "caps", "seccomp", "landlock", "root_readonly", "memory", "disk"):
+        for layer in ("pid_ns", "net_ns", "caps", "seccomp", "landlock", "root_readonly", "memory"):
             self.assertTrue(made["protection"]["layers"][layer]["on"], layer)
         self.assertFalse(made["protection"]["layers"]["user_ns"]["on"])
+        self.assertEqual(made["protection"]["layers"]["disk"],
+                         {"on": False, "why": "each place has this bound of its own, and only the memory bounds them "
+                                              "together"})
+        refused = self.d.ask("POST", "/v1/sandboxes", {"image": "other"}, key=self.d.key())
+        self.assertEqual((refused.status, refused.json["error"]["message"]),
+                         (403, "image docker.io/library/other:latest: images of an engine are only for administrators"))
         done = self.sh(box, "echo out; echo err >&2; exit 7")
         self.assertEqual((done["stdout"], done["stderr"], done["outcome"]["exit_code"]), ("out\n", "err\n", 7))
         self.assertEqual(done["provider"], "docker")

@@ -5,6 +5,7 @@
  */
 #include "sandbox_rig.h"
 
+#include "config/config_keys.h"
 #include "provider/providers.h"
 
 static struct fake second; /* calls itself runc */
@@ -20,6 +21,7 @@ static int set_up_two(void **state)
 
     rig_stop_manager(rig);
     rig->config.tools_modal_id = rig->config.tools_modal_secret = rig->config.tools_e2b_key = none;
+    rig->config.providers_only = none;
     rig->fake.ops.destroy = destroy_nothing;
     second = (struct fake){.ops = rig->fake.ops};
     second.ops.name = "runc";
@@ -295,6 +297,33 @@ static void attempts(void **state)
 
 #define TWO(name) cmocka_unit_test_setup_teardown(name, set_up_two, tear_down_two)
 
+/* `[providers] only`: every other name is off, also local's. */
+static void only_some(void **state)
+{
+    struct rig *rig = *state;
+    struct provider *found = NULL;
+    struct providers *some = NULL;
+    static char names[] = "  podman runc ";
+    struct brig_err err;
+
+    rig->config.providers_only = names;
+    assert_int_equal(providers_create(&rig->config, &some, NULL), 0);
+    assert_int_equal(providers_add(some, &rig->fake.provider, NULL), 0);
+    assert_int_equal(providers_add(some, &second.provider, NULL), 0);
+    assert_int_equal(providers_find(some, "runc", &found, &err), 0);
+    assert_ptr_equal(found, &second.provider);
+    assert_true(providers_find(some, "local", &found, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_OFF);
+    assert_string_equal(err.message, "provider local: [providers] only does not name it");
+    assert_true(providers_find(some, "docker", &found, &err) < 0); /* it is named, and not here */
+    assert_null(strstr(err.message, "only"));
+    providers_destroy(some);
+    names[0] = '\0';
+    assert_null(config_rule_providers("local gvisor"));
+    assert_non_null(config_rule_providers("local chroot"));
+    assert_non_null(config_rule_providers("local aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));
+}
+
 int main(void)
 {
     const struct CMUnitTest cases[] = {
@@ -307,6 +336,7 @@ int main(void)
         TWO(its_provider_is_off_now),
         TWO(attempts),
         TWO(names),
+        TWO(only_some),
         cmocka_unit_test(fits),
     };
 

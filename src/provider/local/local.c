@@ -535,7 +535,8 @@ int provider_runner_create(struct loop *loop, int runner_fd, const char *name, s
         ops.caps &= ~(uint32_t)(PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_ROOT_INSIDE);
         ops.caps |= PROVIDER_IMAGE;
         ops.protects &= ~(BRIG_LAYER_BIT(BRIG_LAYER_USER_NS) | BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE) |
-                          BRIG_LAYER_BIT(BRIG_LAYER_PROC) | BRIG_LAYER_BIT(BRIG_LAYER_IO));
+                          BRIG_LAYER_BIT(BRIG_LAYER_PROC) | BRIG_LAYER_BIT(BRIG_LAYER_IO) |
+                          BRIG_LAYER_BIT(BRIG_LAYER_DISK) | BRIG_LAYER_BIT(BRIG_LAYER_INODES));
     }
     int r = create(loop, runner_fd, &ops, &local, err);
     if (r < 0)
