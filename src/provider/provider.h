@@ -314,6 +314,7 @@ struct provider {
     struct loop *loop;
     struct provider_attempt *attempt; /* A check that is under way, or NULL. */
     uint64_t check_ns;                /* The time for one; 0 means PROVIDER_CHECK_NS. */
+    uint64_t list_ns;                 /* The time for a runner's list of boxes; 0 means 60 s. */
     /*
      * A provider that makes its own boxes out of this one's. It is asked about each box of an earlier life before
      * found() is: true means that the box is its own, and its events are filled in. box is NULL after the last one.

@@ -123,7 +123,7 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
     if (local->gone)
         return err_set(err, BRIG_E_GONE, EPIPE, "%s", local->gone_why.message);
     if (!local->recovered)
-        return err_set(err, BRIG_E_BUSY, EAGAIN, "the spawner has not answered yet");
+        return err_set(err, BRIG_E_BUSY, EAGAIN, "the %s has not answered yet", local->renews ? "runner" : "spawner");
     if (local->broken.code != BRIG_E_NONE)
         return err_set(err, (enum brig_code)local->broken.code, 0, "provider %s: %s", local->ops.name,
                        local->broken.message);
@@ -242,6 +242,7 @@ void local_on_gone(struct local *local, const struct brig_err *why)
 
     local->gone = true;
     local->gone_why = *why;
+    loop_timer_clear(local->provider.loop, &local->on_silent);
     local_io_done(local);
     memcpy(end.detail, why->message, sizeof end.detail - 1);
     while (local->boxes)
@@ -271,7 +272,7 @@ static int op_recover(struct provider *provider,
     local->recovery.each = found;
     local->recovery.done = done;
     local->recovery.ctx = ctx;
-    return 0;
+    return local->renews ? local_wait_for_list(local, err) : 0;
 }
 
 int local_list(struct local *local, struct brig_err *err)
@@ -359,6 +360,7 @@ static void on_list_end(struct local *local, const struct wire_ready *msg)
     if (local->recovery.done) {
         void (*done)(void *ctx) = local->recovery.done;
         local->recovery.done = NULL;
+        loop_timer_clear(local->provider.loop, &local->on_silent);
         for (size_t i = 0; i < n; i++)
             give_out(local, &found[i]);
         if (local->provider.claim)
@@ -433,6 +435,7 @@ static void op_destroy(struct provider *provider)
 
     if (!provider)
         return;
+    loop_timer_clear(provider->loop, &local->on_silent);
     local_io_done(local);
     while (local->boxes)
         box_free(local, local->boxes);

@@ -79,10 +79,11 @@ struct local {
     bool recovered; /* LIST was answered: numbers are known, and boxes may be made. */
     bool gone;
     struct brig_err gone_why;
-    /* The next three are for a runner, which may be replaced while we live (provider_runner_create()). */
+    /* The next four are for a runner, which may be replaced while we live (provider_runner_create()). */
     bool renews;
-    struct brig_err broken; /* Why it can make nothing; the code is BRIG_E_NONE if it can. */
-    char version[64];       /* of what makes the boxes */
+    struct loop_timer on_silent; /* Nobody waits for its first LIST_END for ever (local_renew.c). */
+    struct brig_err broken;      /* Why it can make nothing; the code is BRIG_E_NONE if it can. */
+    char version[64];            /* of what makes the boxes */
     struct {
         uint64_t list; /* The number of our LIST; 0 if it was not sent. */
         struct wire_started *found;
@@ -181,6 +182,8 @@ void local_take_facts(struct local *local, const struct wire_ready *msg);
 void local_on_ready(struct local *local, const struct wire_ready *msg);
 /* LIST_END of a runner that is new while we live: what it did not list is gone, what we do not know is ended. */
 void local_renewed(struct local *local, const struct wire_started *found, size_t n);
+/* If no LIST_END comes in time, the recovery is over without it. */
+int local_wait_for_list(struct local *local, struct brig_err *err) MUST_CHECK;
 
 /* ---- local.c --------------------------------------------------------------------------------------- */
 

@@ -4,6 +4,9 @@
  * keeps both ends of the socket, so the first that we learn of it is another READY. What we have asked the one before
  * may have been read by nobody, and the new one drops everything until our next LIST. So at READY every open question
  * fails, boxes that were not up have ended, and LIST is sent again. What its answer does not name has ended meanwhile.
+ *
+ * A runner that cannot start must not keep the service from starting. After LIST_NS brigd goes on as if nothing of it
+ * lived; what is found later is then ended.
  */
 #include <string.h>
 
@@ -11,6 +14,28 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "provider/local/local.h"
+
+#define LIST_NS (60 * NS_PER_SEC)
+
+static void on_silent(struct loop_timer *timer)
+{
+    struct local *local = timer->ctx;
+    void (*done)(void *ctx) = local->recovery.done;
+
+    local->recovery.done = NULL;
+    done(local->recovery.ctx);
+}
+
+int local_wait_for_list(struct local *local, struct brig_err *err)
+{
+    const uint64_t most = local->provider.list_ns ? local->provider.list_ns : LIST_NS;
+
+    local->on_silent = (struct loop_timer){.fn = on_silent, .ctx = local};
+    int r = loop_timer_set(local->provider.loop, &local->on_silent, clock_mono_ns() + most, err);
+    if (r < 0)
+        local->recovery.done = NULL;
+    return r;
+}
 
 static struct box_end end_of(enum brig_cause cause, const char *detail)
 {
