@@ -83,6 +83,8 @@ static void finish(struct build *build, enum build_state state)
     build->builds->done += state == BUILD_DONE;
     build->builds->failed += state != BUILD_DONE;
     audit(build);
+    if (build->puts > 0)
+        build_steps_hurry(build->builds->o.steps);
     log_over(build);
     build_release(build);
 }

@@ -42,6 +42,7 @@ struct objects_kind {
     size_t org_bytes;
     bool secret;  /* documents are wiped when freed */
     bool by_id;   /* lists are in the order of ids; otherwise the oldest object is first */
+    bool patient; /* A commit may wait a moment for others: losing the newest ones in a crash only costs work. */
     bool no_json; /* the parsed document is freed after loaded(), which keeps what it needs in extra */
     /* Checks a document that was read or is about to be written, and fills object->extra. NULL if there is nothing to
      * do. */
@@ -93,6 +94,8 @@ size_t objects_expected(const struct objects *objects, const char *org, size_t *
 typedef void objects_done_fn(void *ctx, const struct object *object, const struct brig_err *err);
 int objects_put(struct objects *objects, const char *org, const char *id, const char *doc, size_t len,
                 uint64_t expect_version, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* What a patient kind has queued is committed at once. */
+void objects_hurry(struct objects *objects);
 /* BRIG_E_NOT_FOUND if there is none. done gets the object as it was. */
 int objects_delete(struct objects *objects, const char *org, const char *id, objects_done_fn *done, void *ctx,
                    struct brig_err *err) MUST_CHECK;

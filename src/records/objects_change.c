@@ -172,7 +172,8 @@ static int write_row(struct change *change, const struct object *object, struct 
     struct store_object row = {.version = object->version,
                                .created_at_ns = object->created_at_ns,
                                .updated_at_ns = object->updated_at_ns,
-                               .doc = object->text};
+                               .doc = object->text,
+                               .patient = change->objects->kind.patient};
     const struct objects_table *table = change->objects->kind.table;
     int r = str_copy(row.kind, sizeof row.kind, change->objects->kind.kind);
 
@@ -411,6 +412,15 @@ int objects_put(struct objects *objects, const char *org, const char *id, const 
                                           .done = done,
                                           .ctx = ctx};
     return objects_change(objects, &change, err);
+}
+
+static void on_hurried(void *ctx UNUSED, const struct brig_err *err UNUSED)
+{
+}
+
+void objects_hurry(struct objects *objects)
+{
+    (void)!store_settle(objects->store, on_hurried, NULL, NULL); /* else they are written in a moment */
 }
 
 int objects_id_for(const struct objects *objects, const char *org, const char *key, const char *prefix, char out[128],

@@ -87,6 +87,7 @@ struct store_object { /* documents of the kinds of records/objects.h, which has 
     uint64_t version;
     int64_t created_at_ns, updated_at_ns;
     const char *doc;
+    bool patient; /* Whoever waits for it can wait for company, as a write without done does. */
 };
 
 /* ---- writes: queued, committed in groups; done may be NULL -------------------------------------------- */

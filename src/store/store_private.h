@@ -46,6 +46,7 @@ struct write {
     void *ctx;
     uint64_t queued_at_ns;
     size_t bytes;        /* of this allocation */
+    bool patient;        /* It may wait for company although somebody waits for it. */
     bool again;          /* prune: there is more to do */
     bool own;            /* prune: the writer's, prune_if_over() */
     struct brig_err err; /* the outcome; code BRIG_E_NONE: committed */
@@ -71,7 +72,7 @@ struct store {
     pthread_mutex_t lock; /* over what follows, up to the next empty line */
     pthread_cond_t work, readers_changed;
     struct write_list queue, finished;
-    unsigned queued, urgent; /* in the queue; of these with done */
+    unsigned queued, urgent; /* in the queue; of these with done, and not patient */
     unsigned n_finished;
     size_t queued_bytes;
     bool stopping;

@@ -24,6 +24,7 @@ struct draft {
     struct store_value values[STORE_COLS_MAX]; /* pointing at the caller's */
     size_t n, bytes;
     int error; /* the first; later fields do nothing */
+    bool patient;
     struct brig_err *err;
 };
 
@@ -94,8 +95,13 @@ static int add(struct store *store, enum write_kind kind, const struct draft *dr
     struct write *write = mem_alloc(bytes);
     if (!write)
         return err_nomem(err);
-    *write = (struct write){
-        .kind = kind, .done = done, .ctx = ctx, .queued_at_ns = clock_mono_ns(), .bytes = bytes, .n = draft->n};
+    *write = (struct write){.kind = kind,
+                            .done = done,
+                            .ctx = ctx,
+                            .queued_at_ns = clock_mono_ns(),
+                            .bytes = bytes,
+                            .patient = draft->patient,
+                            .n = draft->n};
     char *at = write->data;
     for (size_t i = 0; i < draft->n; i++) {
         write->values[i] = draft->values[i];
@@ -238,6 +244,7 @@ int store_put_object(struct store *store, const struct store_object *object, sto
     put_int(&draft, object->created_at_ns);
     put_int(&draft, object->updated_at_ns);
     put_doc(&draft, "object", object->doc, false);
+    draft.patient = object->patient;
     return add(store, WRITE_PUT_OBJECT, &draft, done, ctx, err);
 }
 

@@ -4,9 +4,9 @@
  *
  * Groups. Whoever waits for an answer (done) is not kept waiting: if the thread is idle, what is in the queue is
  * committed at once, and all that arrives meanwhile is the next group. Under load the groups grow by themselves, and a
- * commit, which costs as much for a hundred rows as for one, is shared. Only writes that nobody waits for (receipts)
- * are held back, at most STORE_GROUP_MS, and not when somebody else's write goes anyway. Order is the queue's order,
- * always.
+ * commit, which costs as much for a hundred rows as for one, is shared. Only writes that nobody waits for (receipts),
+ * and those of patient callers (steps of a build, which only save work), are held back, at most STORE_GROUP_MS, and not
+ * when somebody else's write goes anyway. Order is the queue's order, always.
  *
  * Failures. One bad row (a key that exists, an unknown organisation) must not fail its neighbours: the group is rolled
  * back and each write gets a transaction of its own. When the place failed (no space, no server), everybody of the
@@ -54,18 +54,23 @@ struct write *write_list_take(struct write_list *list)
     return write;
 }
 
+static bool is_urgent(const struct write *write)
+{
+    return write->done && !write->patient;
+}
+
 /* With the lock held. */
 static void count_in(struct store *store, const struct write *write)
 {
     store->queued++;
-    store->urgent += write->done != NULL;
+    store->urgent += is_urgent(write);
     store->queued_bytes += write->bytes;
 }
 
 static void count_out(struct store *store, const struct write *write)
 {
     store->queued--;
-    store->urgent -= write->done != NULL;
+    store->urgent -= is_urgent(write);
     store->queued_bytes -= write->bytes;
 }
 

@@ -69,6 +69,26 @@ class Killed(BuildTest):
         d.ask("POST", "/v1/templates/prune")
         wait_until("no other layer is left", lambda: set(self.places(d)[0]) == base)
 
+    def test_what_was_answered_is_kept(self):
+        """Steps share a commit with the template: once the build is done, none of them runs again."""
+        d = Daemon("[templates]\nregistries = false\n")
+        self.addCleanup(d.close)
+        self.base(d=d)
+        for turn in range(5):
+            text = "FROM base\n" + "".join(f"RUN echo {turn} > /{i}\n" for i in range(4))
+            made, _ = self.built(text, d=d)
+            self.kill(d)
+            again, log = self.built(text, d=d)
+            self.assertEqual((len(self.cached(log)), again["layers"]), (4, made["layers"]))
+
+    def test_steps_before_the_one_that_failed_are_kept(self):
+        self.base()
+        for turn in range(5):
+            text = f"FROM base\nRUN echo {turn} > /a\nRUN echo {turn} > /b\n"
+            self.refused_build(text + "RUN false\n", "exited with 1")
+            wait_until("both are known",
+                       lambda text=text: len(self.cached(self.built(text)[1])) == 2)
+
 
 class BuildDisk(SmallDisk):
     SIZE = "40m"

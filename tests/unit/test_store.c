@@ -692,6 +692,26 @@ static void test_receipts_wait_for_company(void **state)
     assert_int_equal(FIND_RUNS(kit, .org_id = "org-1")->n, 10);
 }
 
+/* Whoever is patient waits for company too, and is told when it is committed; another's write takes all along. */
+static void test_the_patient_wait_for_company(void **state)
+{
+    struct kit *kit = *state;
+    struct answer patient = {0}, settled = {0};
+
+    kit_put_org(kit, "org-1");
+    uint64_t before = commits(kit), start = clock_mono_ns();
+    for (int i = 0; i < 10; i++) {
+        struct store_object row = {.kind = "build-step", .org_id = "org-1", .version = 1, .patient = true};
+        snprintf(row.name, sizeof row.name, "step-%d", i);
+        assert_int_equal(store_put_object(kit->store, &row, on_done, &patient, NULL), 0);
+    }
+    assert_int_equal(store_settle(kit->store, on_done, &settled, NULL), 0);
+    kit_wait_ok(kit, &settled, 1);
+    kit_wait_ok(kit, &patient, 10);
+    if (clock_mono_ns() - start < STORE_GROUP_MS * NS_PER_MS) /* else we were kept from running */
+        assert_int_equal(commits(kit), before + 1);
+}
+
 /* Whoever has settled finds what was queued before, and does not wait for company. */
 static void test_settled_is_found(void **state)
 {
@@ -813,6 +833,7 @@ int main(void)
         KIT_CASE(test_close_open_runs),
         KIT_CASE(test_closed_documents),
         KIT_CASE(test_group_commit),
+        KIT_CASE(test_the_patient_wait_for_company),
         KIT_CASE(test_single_write_is_prompt),
         KIT_CASE(test_receipts_wait_for_company),
         KIT_CASE(test_settled_is_found),

@@ -48,8 +48,11 @@ static int on_loaded(void *ctx UNUSED, struct object *object, struct brig_err *e
 
 int build_steps_create(struct store *store, struct build_steps **ret, struct brig_err *err)
 {
-    static const struct objects_kind kind = {
-        .kind = "build-step", .many = "build steps", .per_org = 2 * BUILD_STEPS_PER_ORG, .loaded = on_loaded};
+    static const struct objects_kind kind = {.kind = "build-step",
+                                             .many = "build steps",
+                                             .per_org = 2 * BUILD_STEPS_PER_ORG,
+                                             .patient = true,
+                                             .loaded = on_loaded};
     struct build_steps *steps = mem_zalloc(sizeof *steps);
 
     if (!steps)
@@ -164,6 +167,11 @@ int build_steps_put(struct build_steps *steps, const char *org, const char *key,
     if (r == 0)
         (void)take_ptr(&putting);
     return r;
+}
+
+void build_steps_hurry(struct build_steps *steps)
+{
+    objects_hurry(steps->objects);
 }
 
 struct looking {

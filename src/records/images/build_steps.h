@@ -28,9 +28,13 @@ struct objects *build_steps_objects(struct build_steps *steps);
 
 /* What the step gave; NULL: it is not known. The texts live until the record changes. */
 const struct build_step_info *build_steps_find(const struct build_steps *steps, const char *org, const char *key);
-/* Keeps what a step gave; the oldest record makes room. Whoever holds the layer does so until done, also on failure. */
+/*
+ * Keeps what a step gave; the oldest record makes room. Whoever holds the layer does so until done, also on failure.
+ * Records of several steps share a commit. A crash before it costs a step that runs again, and nothing else.
+ */
 int build_steps_put(struct build_steps *steps, const char *org, const char *key, const struct build_step_info *info,
                     void (*done)(void *ctx), void *ctx, struct brig_err *err) MUST_CHECK;
+void build_steps_hurry(struct build_steps *steps); /* The commit comes at once: no step follows. */
 /* A record of this organisation (NULL: of any) that has this layer; or NULL. */
 const struct build_step_info *build_steps_with_layer(const struct build_steps *steps, const char *org,
                                                      const char *layer);
