@@ -545,7 +545,7 @@ void disks_go(struct spawner *spawner)
             }
             if (must_wait(job))
                 continue;
-            if (job->task == TASK_MEASURE)
+            if (is_upkeep(job))
                 disks->keeping = true;
             again = true; /* the list may be another one now */
             try_start(job);
@@ -572,8 +572,8 @@ void disk_jobs_done(struct spawner *spawner)
 {
     struct disks *disks = &spawner->disks;
 
-    if (spawner->loop)
-        loop_timer_clear(spawner->loop, &disks->on_empty);
+    for (size_t i = 0; spawner->loop && i < 2; i++)
+        loop_timer_clear(spawner->loop, i == 0 ? &disks->on_empty : &disks->on_quiet);
     while (disks->jobs) {
         struct disk_job *job = disks->jobs;
         if (job->running) {

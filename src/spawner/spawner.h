@@ -218,6 +218,10 @@ struct disks {
     bool keeping;               /* A process opens, measures or grows the place of disks. */
     bool going;                 /* disks_go() is at work. */
     struct loop_timer on_empty; /* Nothing lives in the pool any more. */
+    uint64_t quiet_at;          /* Before that, disks are not made tidy (disk_tidies.c), */
+    struct loop_timer on_quiet; /* and then they are looked at again. */
+    uint64_t ahead;             /* A pool grows in quiet until there is so much room; 0: it has it. */
+    bool ahead_measured;        /* Since it was asked for, all disks were measured. */
 };
 
 struct spawner {

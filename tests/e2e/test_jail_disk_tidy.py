@@ -5,12 +5,13 @@ import fcntl
 import os
 import signal
 import struct
+import time
 import unittest
 
 import test_jail_disks as disks
 from helpers import wait_until
 from jailkit import IS_ROOT, image_stores
-from test_jail_disks import name
+from test_jail_disks import MIB, name
 
 FS_IOC_FSGETXATTR = 0x801C581F
 # Writes to a thousand blocks of f in an order that a number chooses, and says what the file should hold.
@@ -75,6 +76,29 @@ class Tidy(disks.DiskTest):
         self.box(host, "z", f"from={name('snap', 't')}")
         self.sh(host, "z", "cd /workspace; sha256sum <f")
         self.end(host, "z")
+
+    def test_a_pool_grows_before_the_next_fork(self):
+        """Growing takes long, so it is done when nobody waits: a fork like the last one finds room."""
+        host = self.host()
+        self.box(host, "a", disk=1024 * MIB)
+        if self.listed(host)[1]["kind"] != "pool":
+            self.skipTest("the host's own file system shares blocks")
+        number = 0
+
+        def is_ahead():
+            """Nobody orders anything but this fork, and the pool becomes longer than it was when the fork had ended."""
+            nonlocal number
+            number += 1
+            self.order(host, "snap", snap := name("snap", f"g{number}x"), "a", "1")
+            self.box(host, f"b{number}", f"from={snap}", disk=1024 * MIB)
+            length = os.stat(f"{self.disks}/pool.xfs").st_size
+            end = time.monotonic() + 2
+            while time.monotonic() < end and os.stat(f"{self.disks}/pool.xfs").st_size == length:
+                time.sleep(0.02)
+            return os.stat(f"{self.disks}/pool.xfs").st_size > length
+        self.assertTrue(any(is_ahead() for _ in range(8)))
+        for key in ("a", *(f"b{i + 1}" for i in range(number))):
+            self.end(host, key)
 
     def test_written_to_and_interrupted_meanwhile(self):
         """The sandbox writes, orders come, and the process is killed: all that is read is what was written."""
