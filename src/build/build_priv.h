@@ -430,6 +430,7 @@ void stage_stop(struct build_stage *stage);    /* What is under way ends. */
 void stage_release(struct build_stage *stage); /* its layers */
 /* The tar of a layer is complete in stage->sink. */
 void stage_layer(struct build_stage *stage);
+void stage_unchanged(struct build_stage *stage); /* The step has made no layer. */
 void stage_fail(struct build_stage *stage, const struct brig_err *err);
 
 /* ---- build_engine.c ---------------------------------------- */

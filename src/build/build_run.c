@@ -2,10 +2,11 @@
 /*
  * build_run.c: a RUN. Its sandbox has the layers of the stage as its root, which root inside can write to, and none of
  * the places of other sandboxes over it: what is written to /tmp or /home belongs to the layer. When the command has
- * exited with 0, brig-layer writes what changed as the tar of a layer, as a second program of the same sandbox.
+ * exited with 0, brig-layer writes what changed as the tar of a layer, as a second program of the same sandbox; it is
+ * not started if the spawner sees that nothing did.
  *
  *     create -> (the secrets, the script) -> the command, whose output is the log; nothing that it started lives on
- *            -> brig-layer diff, whose output is the sink -> the end
+ *            -> if the root was written to: brig-layer diff, whose output is the sink -> the end
  *
  * The end of the sandbox is not waited for: the next step begins while it goes.
  */
@@ -141,6 +142,17 @@ static void fail(struct build_run *run, const struct brig_err *err)
     end(run);
 }
 
+/* It has done its work: it ends, and its stage can go on. */
+static struct build_stage *let_go(struct build_run *run)
+{
+    struct build_stage *stage = take_ptr(&run->stage);
+
+    if (stage)
+        stage->run = NULL;
+    end(run);
+    return stage;
+}
+
 static void on_gone(void *ctx, struct sbox *sbox UNUSED)
 {
     struct build_run *run = ctx;
@@ -191,7 +203,7 @@ static void run_wrote(struct build_stage *stage, size_t len)
         output_consumed(stage->run->output, 1, len);
 }
 
-static int start(struct build_run *run, struct brig_err *err);
+static int look(struct build_run *run, struct brig_err *err);
 
 /* What the receipt says; 0 if it exited with 0. */
 static int judge(const struct build_run *run, const char *receipt, size_t len, struct brig_err *err)
@@ -226,21 +238,14 @@ static void on_output_end(void *ctx, const char *receipt, size_t len)
 
     run->output = NULL;
     if (r == 0 && !run->writing && run->stage) {
-        run->writing = true;
-        r = run->sbox ? sink_create(run->stage, run_wrote, stage_layer, &run->stage->sink, &err)
-                      : err_set(&err, BRIG_E_GONE, 0, "the sandbox of the step has ended");
-        if (r == 0)
-            r = start(run, &err);
+        r = look(run, &err);
         if (r == 0)
             return;
     }
     if (r < 0) {
         fail(run, &err);
     } else {
-        stage = take_ptr(&run->stage);
-        if (stage)
-            stage->run = NULL;
-        end(run);
+        stage = let_go(run);
         if (stage)
             sink_end(stage->sink);
     }
@@ -292,6 +297,44 @@ static int start(struct build_run *run, struct brig_err *err)
 
     run->starting = r == 0;
     return r;
+}
+
+static int write_layer(struct build_run *run, struct brig_err *err)
+{
+    int r = sink_create(run->stage, run_wrote, stage_layer, &run->stage->sink, err);
+
+    run->writing = true;
+    return r < 0 ? r : start(run, err);
+}
+
+static void on_looked(void *ctx, const struct box_stats *stats, const struct brig_err *err UNUSED)
+{
+    struct build_run *run = ctx;
+    struct brig_err why = {0};
+    int r = 0;
+
+    run->starting = false;
+    if (!run->sbox || !run->stage) /* it went meanwhile, or nobody wants it */
+        r = err_set(&why, BRIG_E_GONE, 0, "the sandbox of the step has ended");
+    else if (stats && stats->untouched)
+        stage_unchanged(let_go(run));
+    else
+        r = write_layer(run, &why);
+    if (r < 0)
+        fail(run, &why);
+    if (!run->sbox && !run->ending && !run->starting)
+        run_free(run);
+}
+
+/* The command has ended. Most that change nothing are known without a program that looks. */
+static int look(struct build_run *run, struct brig_err *err)
+{
+    if (!run->sbox)
+        return err_set(err, BRIG_E_GONE, 0, "the sandbox of the step has ended");
+    if (sbox_stats(run->sbox, on_looked, run, err) < 0)
+        return write_layer(run, err);
+    run->starting = true;
+    return 0;
 }
 
 static int prepare(struct build_run *run, struct brig_err *err);

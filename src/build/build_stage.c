@@ -163,7 +163,7 @@ void stage_layer(struct build_stage *stage)
     struct brig_err err = stage->sink->err;
 
     if (!err.code && !stage->sink->any) {
-        finish_step(stage, NULL);
+        stage_unchanged(stage);
         return;
     }
     if (!err.code && crypto_hash_end(stage->sink->hash, hash) < 0)
@@ -174,6 +174,11 @@ void stage_layer(struct build_stage *stage)
             return;
     }
     stage_fail(stage, &err);
+}
+
+void stage_unchanged(struct build_stage *stage)
+{
+    finish_step(stage, NULL);
 }
 
 bool stage_take(struct build_stage *stage)

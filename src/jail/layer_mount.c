@@ -27,7 +27,7 @@
 #define TOP "/r"    /* our own directories (enter_root) */
 #define PROBE "/x2" /* the layers alone */
 #define ROOT "/r2"
-#define UPPER "/s/upper/root"
+#define UPPER "/s/" RAW_UPPER
 #define WORK "/s/work/root"
 #define BRIG_DIR ".brig"
 #define WORKDIR_DEPTH 64u

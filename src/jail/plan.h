@@ -42,10 +42,11 @@
 /* Template layers (layer_mount.c): the places of the store and of brig-layer in the spawner's tree (host_tree.c). */
 #define LAYERS_PLACE "/layers"
 #define LAYER_TOOL_PLACE "/layer-tool"
-#define LAYER_VIEW "/layer" /* The place inside where a new layer is made. */
-#define LAYER_NEW_DATA "d"  /* The upper directory of that view, in the directory of the new layer. */
-#define LAYER_NEW_WORK "w"  /* Its work directory. */
-#define LAYERS_MAX 128u     /* in one sandbox */
+#define RAW_UPPER "upper/root" /* in the store: what was written to a root of layers */
+#define LAYER_VIEW "/layer"    /* The place inside where a new layer is made. */
+#define LAYER_NEW_DATA "d"     /* The upper directory of that view, in the directory of the new layer. */
+#define LAYER_NEW_WORK "w"     /* Its work directory. */
+#define LAYERS_MAX 128u        /* in one sandbox */
 
 #define PLAN_PREPARED 8 /* A network namespace, and a `tasks` file per v1 hierarchy. */
 #define PLAN_LOWER_DIRS 8

@@ -157,6 +157,7 @@ struct box_stats { /* At this moment; BRIG_USAGE_UNKNOWN if it is not known. */
     uint32_t oom_kills, pids_refused;
     uint32_t store; /* GUEST_STORE_*: what is full at this moment. */
     uint64_t at_ns; /* The moment, on CLOCK_MONOTONIC. */
+    bool untouched; /* It has a raw_upper with nothing in it: no layer would come of the box. */
 };
 
 struct box_events {

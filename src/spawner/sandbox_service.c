@@ -12,10 +12,12 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "host/limits.h"
+#include "jail/plan.h"
 #include "jail/sys.h"
 #include "spawner/spawner.h"
 
@@ -228,6 +230,15 @@ void service_limits(struct sandbox *s, const struct wire_limits *msg)
 
 /* ---- counters ------------------------------------------------------------------------------------- */
 
+/* What is in the upper of the root is what changed. If it cannot be read, whoever asks has to look for himself. */
+static bool is_untouched(const struct sandbox *s)
+{
+    AUTO_DIR DIR *upper =
+        s->store_fd >= 0 && (s->run->flags & WIRE_RUN_RAW_UPPER) ? dir_open(s->store_fd, RAW_UPPER) : NULL;
+
+    return upper && !dir_next(upper) && errno == 0;
+}
+
 void service_stats(struct sandbox *s, enum wire_type type)
 {
     struct wire_stats msg = {.head = {WIRE_MAGIC, WIRE_VERSION, (uint16_t)type, s->run->number},
@@ -247,6 +258,7 @@ void service_stats(struct sandbox *s, enum wire_type type)
     msg.oom_kills = (uint32_t)service_oom_kills(s);
     msg.pids_refused = (uint32_t)service_pids_refused(s);
     msg.store = s->store_now;
+    msg.untouched = is_untouched(s);
     spawner_send(s->spawner, &msg, NULL, 0);
 }
 

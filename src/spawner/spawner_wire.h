@@ -314,9 +314,9 @@ struct wire_stats {
     uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes,
         written_bytes;
     uint32_t oom_kills, pids_refused;
-    uint32_t store; /* GUEST_STORE_* */
-    uint32_t unused;
-    uint64_t at_ns; /* CLOCK_MONOTONIC: when they were read */
+    uint32_t store;     /* GUEST_STORE_* */
+    uint32_t untouched; /* 1: it has a raw upper, and nothing is in there. 0: there is, or it is not known. */
+    uint64_t at_ns;     /* CLOCK_MONOTONIC: when they were read */
 };
 
 struct wire_pool {

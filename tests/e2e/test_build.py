@@ -54,12 +54,39 @@ class Steps(BuildTest):
         self.assertEqual(made["layers"][3]["bytes"], 6)
 
     def test_a_step_that_changes_nothing_has_no_layer(self):
-        base = self.base()
+        base, before = self.base(), self.started()
         made, log = self.built("FROM base\nRUN true\nRUN echo said; cat /etc/hosts >/dev/null\n"
                                "RUN --network=none cat /etc/resolv.conf /etc/hostname > /dev/null; stat /tmp /etc /root"
                                " > /dev/null 2>&1 || true\n")
         self.assertEqual(made["layers"], base["layers"])
         self.assertEqual(self.output(log), "said\n")
+        # Three commands, and no program that looks at what they changed. A step that changes something has two more:
+        # one writes the layer, and one unpacks it.
+        self.assertEqual(self.started(), before + 3)
+        self.built("FROM base\nRUN touch /x\n")
+        self.assertEqual(self.started(), before + 6)
+
+    def started(self):
+        """How many programs were started."""
+        lines = self.d.ask("GET", "/v1/audit?limit=1000").body.splitlines()
+        return sum(json.loads(line)["action"] == "process.start" for line in lines)
+
+    def test_small_changes_have_a_layer(self):
+        base = self.base()
+        begin = "FROM base\nRUN mkdir /d /o && touch /d/x /o/x && chmod 755 /d\n"
+        for script, shows in (("rm /d/x", "d o o/x 755"), ("chmod 700 /d", "d d/x o o/x 700"),
+                              ("rm -r /o && mkdir /o", "d d/x o 755"), ("rm -r /d", "o o/x"),
+                              ("touch -d @1 /d", "d d/x o o/x 755")):
+            made, _ = self.built(f"{begin}RUN {script}\n")
+            with self.subTest(script=script):
+                self.assertEqual(len(made["layers"]), len(base["layers"]) + 2)
+                self.assertEqual(self.sh("built", "cd /; echo $( (ls -d d d/x o o/x; stat -c %a d) 2>/dev/null)",
+                                         user="root").strip(), shows)
+        # The root directory itself is in no layer, and what came and went is not either.
+        for script in ("touch -d @1 /", "chmod 711 /", "touch /new && rm /new"):
+            made, _ = self.built(f"{begin}RUN {script}\n")
+            with self.subTest(script=script):
+                self.assertEqual(len(made["layers"]), len(base["layers"]) + 1)
 
     def test_what_is_ours_stays_out(self):
         self.base()

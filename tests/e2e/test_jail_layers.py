@@ -188,6 +188,26 @@ class Roots:
         self.assertIn("Read-only file system", self.run_in(host, "a", "/bin/touch", "/.brig/upper/f")[1])
         self.end(host, "a")
 
+    def test_what_counts_as_untouched(self):
+        """The spawner tells whether a layer would come of the root. A way that leaves nothing in it leaves nothing."""
+        host = self.host()
+        base = self.base(host)
+        layer = self.make(host, "more", "echo x >f; mkdir d o; touch d/x o/x; chmod 755 d o", [base])
+        nothing = ("true", "cat /f", "touch /new; rm /new", "touch /", "chmod 751 /", "chown 5 /",
+                   "mkdir /a; mv /a /b; rmdir /b", "echo x >/dev/shm/x", ": >/f2; ln /f2 /f3; rm /f2 /f3")
+        changes = ("rm /f", "rm -r /d", "chmod 700 /d", "touch /d", "rm -r /o; mkdir /o", "mkdir /new", "rm /d/x",
+                   "echo y >>/f", "chown 5 /f", "ln -s x /l", "mv /f /g", "touch /tmp/x")
+        for number, script in enumerate(nothing + changes):
+            key = f"k{number}"
+            self.create(host, key, f"template={base},{layer}", "root=1", "writable=1", "raw_upper=1")
+            self.sh(host, key, script)
+            with self.subTest(script=script):
+                self.assertEqual(self.stats(host, key)["untouched"], int(script in nothing))
+            self.end(host, key)
+        self.create(host, "w", f"template={base},{layer}", "root=1", "writable=1")  # nobody makes a layer of it
+        self.assertEqual(self.stats(host, "w")["untouched"], 0)
+        self.end(host, "w")
+
     def test_binds_over_layers(self):
         shared = self.w.mkdir("shared")
         self.addCleanup(shutil.rmtree, shared)

@@ -124,10 +124,10 @@ void local_on_stats(struct local_box *box, const struct wire_stats *msg)
 {
     const struct box_events *events = &box->box.events;
     struct question *q = msg->head.type == WIRE_STATS_ARE ? take_question(box, WIRE_STATS_ARE) : NULL;
-    const struct box_stats stats = {msg->cpu_ns,        msg->memory_bytes, msg->memory_peak_bytes, msg->pids,
-                                    msg->pids_peak,     msg->disk_bytes,   msg->disk_peak_bytes,   msg->read_bytes,
-                                    msg->written_bytes, msg->oom_kills,    msg->pids_refused,      msg->store,
-                                    msg->at_ns};
+    const struct box_stats stats = {msg->cpu_ns,        msg->memory_bytes,  msg->memory_peak_bytes, msg->pids,
+                                    msg->pids_peak,     msg->disk_bytes,    msg->disk_peak_bytes,   msg->read_bytes,
+                                    msg->written_bytes, msg->oom_kills,     msg->pids_refused,      msg->store,
+                                    msg->at_ns,         msg->untouched == 1};
 
     if (msg->head.type == WIRE_COUNTED && events->counted && !box->ending)
         events->counted(events->ctx, &stats);

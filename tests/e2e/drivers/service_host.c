@@ -333,9 +333,9 @@ static void on_stats(void *ctx, const struct box_stats *stats, const struct brig
         tell("no-stats %s %s\n", ((struct item *)ctx)->key, err->message);
     else
         tell("stats %s cpu=%" PRIu64 " memory=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 " disk=%" PRIu64
-             " oom=%u refused=%u\n",
+             " oom=%u refused=%u untouched=%d\n",
              ((struct item *)ctx)->key, stats->cpu_ns, stats->memory_bytes, stats->memory_peak_bytes, stats->pids,
-             stats->disk_bytes, stats->oom_kills, stats->pids_refused);
+             stats->disk_bytes, stats->oom_kills, stats->pids_refused, stats->untouched);
 }
 
 static void on_limits(void *ctx, const struct brig_limits *limits, const struct brig_err *err)
