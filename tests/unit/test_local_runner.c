@@ -8,18 +8,18 @@
 #include "provider/provider.h"
 #include "spawner/spawner_wire.h"
 
-static char heard[256];
+static unsigned n_found, n_recovered;
 
 static bool on_found(void *ctx UNUSED, struct box *box UNUSED, const struct box_up *up UNUSED, struct box_events *ret)
 {
     *ret = (struct box_events){0};
-    strcat(heard, "found ");
+    n_found++;
     return true;
 }
 
 static void on_recovered(void *ctx UNUSED)
 {
-    strcat(heard, "recovered ");
+    n_recovered++;
 }
 
 static union wire_any next(int runner, enum wire_type type)
@@ -46,16 +46,14 @@ static void a_silent_runner(void **state UNUSED)
     const struct box_events events = {0};
     struct brig_err err;
 
-    heard[0] = '\0';
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     assert_int_equal(loop_create(&loop, NULL), 0);
     assert_int_equal(provider_runner_create(loop, pair[0], "runc", &provider, NULL), 0);
     provider->list_ns = 1;
     assert_int_equal(provider->ops->recover(provider, on_found, on_recovered, NULL, NULL), 0);
     uint64_t list = next(pair[1], WIRE_LIST).head.run;
-    while (!heard[0])
+    while (n_recovered == 0)
         assert_int_equal(loop_run_once(loop, -1, NULL), 0);
-    assert_string_equal(heard, "recovered ");
     assert_true(provider->ops->create(provider, &spec, &events, &box, &err) < 0);
     assert_int_equal(err.code, BRIG_E_BUSY);
     assert_string_equal(err.message, "the runner has not answered yet");
@@ -67,7 +65,7 @@ static void a_silent_runner(void **state UNUSED)
     for (int i = 0; i < 4; i++)
         assert_int_equal(loop_run_once(loop, 0, NULL), 0);
     assert_int_equal(next(pair[1], WIRE_KILL).head.run, 7);
-    assert_string_equal(heard, "recovered "); /* once */
+    assert_true(n_recovered == 1 && n_found == 0);
     provider->ops->destroy(provider);
     loop_destroy(loop);
     close(pair[0]);

@@ -89,7 +89,7 @@ static void unknown_and_off(void **state)
     assert_int_equal(got.err.code, BRIG_E_USAGE);
     assert_true(rig_ask(rig, "{\"provider\":\"gvisor\"}", NULL, 0, &got) < 0);
     assert_int_equal(got.err.code, BRIG_E_OFF);
-    assert_string_equal(got.err.message, "provider runsc: this version of brig does not have it");
+    assert_string_equal(got.err.message, "provider runsc: needs a service of root, and runsc: apt-get install runsc");
     assert_null(manager_first(rig->manager));
     assert_int_equal(rig->fake.made + second.made, 0);
 }
@@ -208,10 +208,9 @@ static void names(void **state)
     assert_ptr_equal(found, &second.provider);
     assert_true(providers_find(rig->providers, "gvisor", &found, &err) < 0);
     assert_int_equal(err.code, BRIG_E_OFF);
-    assert_string_equal(err.message, "provider runsc: this version of brig does not have it");
+    assert_string_equal(err.message, "provider runsc: needs a service of root, and runsc: apt-get install runsc");
     assert_true(providers_find(rig->providers, "podman", &found, &err) < 0);
-    assert_string_equal(err.message,
-                        "provider docker: needs root and an engine: [docker] socket, or apt-get install docker.io");
+    assert_string_equal(err.message, "provider docker: needs a service of root, and [docker] socket or DOCKER_HOST");
     assert_true(providers_find(rig->providers, "Runc", &found, &err) < 0);
     assert_int_equal(err.code, BRIG_E_INVALID);
     assert_string_equal(err.message, "provider Runc: there is no such one");
