@@ -429,7 +429,7 @@ class Root(Shared, GateTest):
         """A program never runs without all of its network, and nothing is left."""
         ca = self.w.file("ca.pem", "ours\n")
         named, every = ("ports=80,443", f"trust={ca}"), ("any=1",)
-        for text, words, calls in (("pidfd, CLONE_NEWNET", named, 1), ("NETLINK_ROUTE", named, 1),
+        for text, words, calls in (("ns_fd, CLONE_NEWNET", named, 1), ("NETLINK_ROUTE", named, 1),
                                    ("sendto(sock", named, 3), ("what->family, type", named, 5),
                                    ("IPV6_V6ONLY", named, 4), ("IPV6_RECVPKTINFO", named, 1), ("bind(fd, (", named, 5),
                                    ("listen(fd", named, 4), ("clone(work", named, 2),

@@ -292,7 +292,7 @@ class Index(LayerTest):
 
 class Words(LayerTest):
     def test_command_lines(self):
-        usage = "usage: brig-layer unpack|diff|pack|index|plain|copy|mkdir|packages [OPTION VALUE]... PATH..."
+        usage = "usage: brig-layer unpack|diff|store|pack|index|plain|copy|mkdir|packages [OPTION VALUE]... PATH..."
         for words, line in (
                 ([], usage), (["x"], usage), (["unpack", "a"], usage), (["diff", "a", "b"], usage),
                 (["copy", "a", "b", "/c"], usage), (["mkdir", "a"], usage),

@@ -9,6 +9,7 @@ from test_cli_service import CliTest
 OFF = ("docker", "runc", "crun", "runsc", "vm", "firecracker", "e2b", "modal", "daytona")
 NOT_NAMED = "[providers] only does not name it"  # of the services of tests (service.py)
 NOT_HERE = "this version of brig does not have it"
+NO_ENGINE = "needs a service of root, and [docker] socket or DOCKER_HOST"
 NO_KERNEL = "[vm] kernel and root are not set; brig-vm-prepare DIR makes both"
 
 
@@ -58,7 +59,7 @@ class Providers(CliTest):
                 self.assertEqual((answer.status, answer.json["error"]["code"], answer.json["error"]["message"]),
                                  (status, code, said), (path, name))
         self.assertEqual(self.d.ask("POST", "/v1/sandboxes", {"provider": 7}).status, 400)
-        self.refused("create", "--provider", "vm", said=f"provider vm: {NOT_HERE}")
+        self.refused("create", "--provider", "vm", said=f"provider vm: {NO_KERNEL}")
 
     def test_a_run_names_one(self):
         self.assertEqual(self.ok("run", "--provider", "local", "--", "/bin/echo", "here"), "here\n")
@@ -81,7 +82,7 @@ class Providers(CliTest):
             self.assertIn("provider chroot: there is no such one", answer.body.decode())
         answer = self.d.ask("POST", "/v1/run", {"language": "python", "code": "1", "provider": "podman"})
         self.assertEqual(answer.json["receipt"]["providers_tried"],
-                         [{"provider": "docker", "why": f"provider docker: {NOT_HERE}"}], answer)
+                         [{"provider": "docker", "why": f"provider docker: {NO_ENGINE}"}], answer)
 
     def test_a_layer_that_it_cannot_show(self):
         answer = self.d.ask("POST", "/v1/sandboxes", {"require": ["own_kernel"]})

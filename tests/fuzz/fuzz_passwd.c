@@ -29,8 +29,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(!parts.group || found.n_groups == 0);
     for (uint32_t i = 0; i < found.n_groups; i++)
         FUZZ_CHECK(found.groups[i] <= USER_ID_MAX && found.groups[i] != found.gid);
-    FUZZ_CHECK(!found.name || (found.name >= passwd && found.name + found.name_len <= passwd_end));
-    FUZZ_CHECK(!found.home || (found.home >= passwd && found.home + found.home_len <= passwd_end &&
-                               found.home_len < USER_HOME_MAX && found.home[0] == '/'));
+    /* What does not point into the file is root's own. */
+    bool root = parts.user_len == 4 && memcmp(parts.user, "root", 4) == 0;
+    FUZZ_CHECK(!root || (found.uid == 0 && found.name_len == 4 && memcmp(found.name, "root", 4) == 0));
+    FUZZ_CHECK(root || !found.name || (found.name >= passwd && found.name + found.name_len <= passwd_end));
+    FUZZ_CHECK(!found.home || (found.home >= passwd && found.home + found.home_len <= passwd_end) ||
+               (root && found.home_len == 5 && memcmp(found.home, "/root", 5) == 0));
+    FUZZ_CHECK(!found.home || (found.home_len < USER_HOME_MAX && found.home[0] == '/'));
     return 0;
 }

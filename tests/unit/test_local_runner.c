@@ -56,7 +56,7 @@ static void a_silent_runner(void **state UNUSED)
         assert_int_equal(loop_run_once(loop, -1, NULL), 0);
     assert_true(provider->ops->create(provider, &spec, &events, &box, &err) < 0);
     assert_int_equal(err.code, BRIG_E_BUSY);
-    assert_string_equal(err.message, "the runner has not answered yet");
+    assert_non_null(strstr(err.message, "the runner has not answered yet"));
 
     const struct wire_started listed = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_LISTED, 7}, .sandbox_id = "seven"};
     const struct wire_ready over = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_LIST_END, 7}, .list = list};
