@@ -436,7 +436,7 @@ class Root(Shared, GateTest):
                                    ("mnt_fd, CLONE_NEWNS", named, 1), ("open_tree(dir, name", named, 1),
                                    ("sendfile(to", named, 2), ("fchown(to", named, 1),
                                    ("IPV6_FREEBIND", every, 3), ("NETLINK_NETFILTER", every, 1),
-                                   ("sendto(sock", every, 4), ("job->place->proc_fd, name", every, 1)):
+                                   ("sendto(sock", every, 4), ("place->proc_fd, name", every, 1)):
             for n in range(1, calls + 1):
                 self.assertFalse(self.one_broken(text, n, *words)[0], (text, n))
             self.assertTrue(self.one_broken(text, calls + 1, *words)[0], text)

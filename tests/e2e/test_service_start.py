@@ -105,8 +105,13 @@ class Start(unittest.TestCase):
     def test_provider_that_is_off(self):
         self.write('[manager]\nprovider = "chroot"\n')
         self.check(f"{self.config}:2: [manager] provider = chroot: must be the name of a provider, such as local")
-        self.write('[manager]\nprovider = "gvisor"\n')
-        self.ends("[manager] provider: provider runsc: this version of brig does not have it")
+        self.write('[manager]\nprovider = "firecracker"\n')
+        self.ends("[manager] provider: provider firecracker: this version of brig does not have it")
+        self.write('[manager]\nprovider = "gvisor"\n[providers]\nonly = "local"\n')
+        self.ends("[manager] provider: provider runsc: [providers] only does not name it")
+        self.write('[providers]\nonly = "local chroot"\n')
+        self.check(f"{self.config}:2: [providers] only = local chroot: must be names of providers with spaces between "
+                   "them, such as local runc")
 
     def test_database_server(self):
         self.write(f'[store]\ndatabase_url = "postgresql://nobody@127.0.0.1:{free_port()}/none"\n')
