@@ -18,8 +18,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     const char *end = (const char *)data + size, *at = msg.strings;
     FUZZ_CHECK(msg.workdir[0] == '/' && msg.workdir + strlen(msg.workdir) + 1 == msg.strings);
-    if (msg.flags & GUEST_START_SERVICE) /* it has no program */
-        FUZZ_CHECK(msg.n_argv == 0 && msg.n_env == 0);
+    if (msg.flags & GUEST_START_SERVICE) /* It has no program; the places of a carried one are in its place. */
+        FUZZ_CHECK(msg.n_env == 0 && (msg.flags & GUEST_START_PLACES ? msg.n_argv > 0 && msg.n_argv <= GUEST_PLACES_MAX
+                                                                     : msg.n_argv == 0));
     else
         FUZZ_CHECK(msg.n_argv > 0 && msg.strings[0] != '\0');
     for (uint64_t i = 0; i < (uint64_t)msg.n_argv + msg.n_env; i++) {
