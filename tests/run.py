@@ -10,6 +10,7 @@ What it runs, in this order, each kind found by its place in the tree (ids are t
   e2e      tests/e2e/test_*.py              unittest, against an installed copy        e2e:test_x.py:Class.test
   hostile  tests/hostile/run.py             a driver of its own                        hostile:CASE
   compat   tests/compat/test_*.py           by `make test-compat` only                 compat:test_x.py:Class.test
+  providers tests/providers/test_*.py       by `make test-providers` only              providers:test_x.py:Class.test
   repro    tests/repro/test_*.py            by `make test-reproducible` only           repro:test_x.py:Class.test
 
 unit and replay begin at once, several side by side, since many of them wait.  The rest runs beside them in lanes, each

@@ -41,8 +41,7 @@ struct carried {
     /* ---- the carrier's own ---- */
     struct runner_child child; /* the runtime while it is at work */
     int netns_fd;
-    bool refused; /* The runtime has said no before brig-init could. */
-    void *own;    /* Anything else; freed by remove(). */
+    void *own; /* Anything else; freed by remove(). */
 };
 
 struct runner {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runners.c: the supervisor's children for providers whose sandboxes a runtime makes. A runner is started as root, if
- * the runtime is there; without one nothing here does anything. We hold both ends of its socket, so brigd keeps its end
- * when a runner dies, and the next runner goes on with the same. Its sandboxes live on meanwhile. When we end, the
- * closed socket tells the runner to end them; when they are to be kept it is killed instead, which no sandbox notices.
+ * runners.c: the supervisor's children for providers whose sandboxes a runtime or an engine makes. A runner is started
+ * only if we are root, and its runtime is installed or its engine is named. We hold both ends of its socket, so brigd
+ * keeps its end when a runner dies, and the next runner goes on with the same. Its sandboxes live on meanwhile. When we
+ * end, the closed socket tells the runner to end them; if they are to be kept, the runner is killed instead, which no
+ * sandbox notices.
  */
 #include <poll.h>
 #include <signal.h>
@@ -22,7 +23,7 @@
 
 static void start_runner(struct sup_runner *runner);
 
-/* The socket of a container engine. Whoever has it is root, so it is used only if somebody says so. */
+/* Finds the socket of a container engine. Whoever has it is root: only one that an administrator names is used. */
 static bool find_socket(const char *configured, const char *name UNUSED, char *out, size_t size)
 {
     const char *host = getenv("DOCKER_HOST");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * supervisor.h: `brig serve`: the parent of the spawner, of brigd and of brig-egress.
+ * supervisor.h: `brig serve`: the parent of the spawner, the runners, brigd and brig-egress.
  *
  * Theory of operation. It stays in the host's namespaces and parses nothing that a client sent. It opens the listeners
  * (or takes them from systemd), makes the directories, starts the daemons, and holds what must outlive brigd: the
@@ -18,7 +18,7 @@
  *     USR2        brigd is replaced by a new process (an upgrade): it drains and ends, and the new one takes over.
  *
  * brig-egress, the only way out of a sandbox, is independent: it outlives brigd, and brigd outlives it
- * (egress_child.c).
+ * (egress_child.c). So are the runners, which make the sandboxes of some other providers than local (runners.c).
  *
  * When the spawner dies, its sandboxes die with it: brigd sees the socket close, writes their certificates and ends,
  * and both are started again. A daemon that ends again and again is restarted ever more slowly (up to 5 s). But if a
@@ -234,8 +234,8 @@ void sup_gate_set_keys(struct sup_gate *gate, int fd); /* A sealed memfd, which 
 void sup_gate_stop(struct sup_gate *gate);
 
 /*
- * runners.c: a brig-runner for each provider that has one here (src/runner/): as root, where its runtime is installed.
- * No failure of one stops the service.
+ * runners.c: a brig-runner for each provider that has one here (src/runner/): as root, where its runtime is installed
+ * or its engine is named. No failure of one stops the service.
  */
 #define SUP_RUNNERS_MAX 4
 struct sup_runners {
@@ -248,7 +248,7 @@ struct sup_runners {
     struct sup_runner {
         struct sup_runners *all;
         const char *name;
-        char path[256]; /* of the runtime */
+        char path[256]; /* of the runtime, or of the engine's socket */
         struct daemon daemon;
         struct loop_source on_end;
         struct loop_timer on_restart;

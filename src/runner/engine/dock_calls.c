@@ -2,7 +2,7 @@
 /*
  * dock_calls.c: the version that we speak with an engine, the targets of requests, and what an inspection says.
  *
- * We know the API from 1.41 (Docker 20.10, and what Podman 4 serves) to DOCK_API_MAX. An engine says the highest and
+ * We know the API from 1.41 (Docker 20.10, and what Podman 4 serves) to API_MAX. An engine says the highest and
  * the lowest that it has; the highest common one is spoken. A name goes into a target with every byte encoded that
  * could mean something else there.
  */

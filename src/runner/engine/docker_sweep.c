@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * docker_sweep.c: finds what is left over. Everything that we make has the label of this installation, a random name
- * that lies in our state directory, so that two of us can share an engine. What has the label and is no box of ours is
+ * that lies in our run directory, so that two of us can share an engine. What has the label and is no box of ours is
  * removed, at the start and after every interval. Nothing without the label is ever touched, and the engine is asked
  * by the id of the very container that was listed.
  */
