@@ -77,7 +77,7 @@ struct run {
     bool entered; /* executor_run() has not returned yet: nobody is called. */
     bool stuck;   /* It ended meanwhile, and the loop cannot be asked to say so: executor_run() says it. */
     bool counted; /* in n_runs: it has not been refused */
-    bool background, cancelled, strict, no_fallback, keep_files, released;
+    bool background, cancelled, strict, no_fallback, fallback_said, keep_files, released;
     struct loop_timer later; /* A refusal or a retry, from the loop. */
     uint64_t created_ns;     /* monotonic */
     int64_t created_at_ns;

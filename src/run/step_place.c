@@ -45,6 +45,7 @@ void place_order(struct run *run)
         providers_find(executor->o.providers, "e2b", &e2b, NULL) == 0)
         wish(run, "e2b");
     wish(run, executor->o.config->provider ? provider_known_name(executor->o.config->provider) : "local");
+    run->fallback_said = ask->fallback != NULL;
     run->no_fallback = (ask->fallback ? str_eq(ask->fallback, "none") : run->tool.no_fallback) ||
                        (!ask->fallback && str_eq(executor->o.config->tools_fallback, "none"));
     if (run->sandbox_id[0]) { /* a live sandbox is where it is */
@@ -75,6 +76,17 @@ static void pause_before(struct run *run)
         run_advance(run);
 }
 
+/* Who has asked for a provider with a kernel of its own does not get the host's, unless the call itself says so. */
+static bool loses_kernel(const struct run *run)
+{
+    const struct providers *providers = run->executor->o.providers;
+    struct provider *first = NULL, *next = NULL;
+
+    return !run->fallback_said && run->wish[0] && providers_find(providers, run->order[0], &first, NULL) == 0 &&
+           first->ops->caps & PROVIDER_OWN_KERNEL && providers_find(providers, run->order[run->at], &next, NULL) == 0 &&
+           !(next->ops->caps & PROVIDER_OWN_KERNEL);
+}
+
 void place_failed(struct run *run, const struct brig_err *why, bool transient)
 {
     run->step = STEP_PLACE;
@@ -87,7 +99,7 @@ void place_failed(struct run *run, const struct brig_err *why, bool transient)
     }
     run->attempts = 0;
     run->at++;
-    if (run->at < run->n_order && !run->no_fallback)
+    if (run->at < run->n_order && !run->no_fallback && !loses_kernel(run))
         run_advance(run);
     else
         run_refuse(run, why);
@@ -108,11 +120,13 @@ static void on_given(void *ctx, struct child *child, const struct brig_err *why)
 }
 
 /* What a claim cannot change: it is part of the key. */
-static struct brig_limits fixed_limits(const struct brig_limits *limits)
+static struct brig_limits fixed_limits(const struct run *run)
 {
-    struct brig_limits fixed = *limits;
+    struct brig_limits fixed = run->limits;
 
-    fixed.memory = fixed.cpus = fixed.pids = fixed.cpu_time = fixed.timeout = fixed.output = 0;
+    if (run->place->ops->caps & PROVIDER_LIMITS)
+        fixed.memory = fixed.cpus = fixed.pids = 0;
+    fixed.cpu_time = fixed.timeout = fixed.output = 0;
     return fixed;
 }
 
@@ -130,7 +144,7 @@ static int place_stream(struct run *run, struct brig_err *err)
                              .network = run->has_network,
                              .workspace = run->workspace,
                              .persist = run->persist,
-                             .limits = fixed_limits(&run->limits)};
+                             .limits = fixed_limits(run)};
 
     if (!pool)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "there is no pool");

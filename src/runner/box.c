@@ -66,6 +66,8 @@ static void take_away(struct carried *box)
     if (box->state == CARRIED_REMOVING)
         return;
     box->state = CARRIED_REMOVING;
+    loop_timer_clear(box->runner->spawner.loop, &box->on_late);
+    loop_timer_clear(box->runner->spawner.loop, &box->on_retry);
     opening_drop(&box->opening);
     cg_kill(&box->s.cg);
     if (box->runner->ops->remove)

@@ -5,6 +5,7 @@
  * again: limits, freezing, counting and the end are those of our cgroup, and what the runtime wrote is gone with the
  * mount namespace.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,7 @@ int oci_ask(struct runner *runner, const char *word, char *text, size_t size, st
         return err_host(err, "pipe");
     pid_t pid = fork();
     if (pid == 0) {
+        signal(SIGALRM, SIG_DFL); /* The runner ignores it, and execve would keep that. */
         (void)alarm(VERSION_MS / 1000);
         ask_child(runner, word, out[1]);
     }

@@ -174,6 +174,9 @@ static int runsc_prepare(struct carried *box, struct stage *stage, struct brig_e
 
     if (s->run->trust_fd >= 0)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider runsc has no brokered secrets");
+    /* It could fill the directory of the host in which its brig-init listens. */
+    if (s->run->flags & BRIG_RUN_ROOT)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider runsc has no root inside");
     if (s->run->gate.on && !box->runner->gofer_ns)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "runsc %s has no network here: a newer one is needed",
                        box->runner->version);

@@ -186,6 +186,9 @@ class Carried:
         self.assertEqual(done["stdout"], "hi\nnull\n")
         box = self.box(writable_root=True, limits={"disk": "64m"})
         self.assertEqual(self.d.sh(box, "test -d /usr && echo ok")["stdout"], "ok\n")
+        self.root_inside()
+
+    def root_inside(self):
         root_box = self.box(writable_root=True, user="root", limits={"disk": "64m"})
         self.assertEqual(self.d.sh(root_box, "echo x > /usr/new && cat /usr/new && id -u")["stdout"], "x\n0\n")
 
@@ -279,6 +282,11 @@ class Runsc(Carried):
     ON = "mount_ns pid_ns net_ns ipc_ns uts_ns user_ns uid_range caps no_new_privs seccomp fds memory cpu".split()
 
     SPACES = ("user", "mnt", "pid", "net", "ipc", "uts")
+
+    def root_inside(self):
+        """Refused: it could write to the host's directory in which its brig-init listens."""
+        answer = self.d.ask("POST", "/v1/sandboxes", {"user": "root", "writable_root": True})
+        self.assertEqual((answer.status, answer.json["error"]["message"]), (422, "the provider runsc has no root inside"))
 
     def init_of(self, box):
         """The sentry."""

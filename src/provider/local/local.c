@@ -526,6 +526,7 @@ int provider_runner_create(struct loop *loop, int runner_fd, const char *name, s
     ops.caps &= ~(uint32_t)PROVIDER_POOL;
     if (str_eq(ops.name, "runsc")) {
         ops.caps |= PROVIDER_OWN_KERNEL;
+        ops.caps &= ~(uint32_t)PROVIDER_ROOT_INSIDE; /* It could write where its brig-init has its socket. */
         ops.protects = RUNSC_PROTECTS;
     }
     ops.pool = NULL;
@@ -535,7 +536,7 @@ int provider_runner_create(struct loop *loop, int runner_fd, const char *name, s
     ops.disks = NULL;
     /* It starts from images, and its namespaces and /proc are the engine's (runner/engine/). */
     if (str_eq(ops.name, "docker")) {
-        ops.caps &= ~(uint32_t)(PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_ROOT_INSIDE);
+        ops.caps &= ~(uint32_t)(PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_ROOT_INSIDE);
         ops.caps |= PROVIDER_IMAGE;
         ops.protects &= ~(BRIG_LAYER_BIT(BRIG_LAYER_USER_NS) | BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE) |
                           BRIG_LAYER_BIT(BRIG_LAYER_PROC) | BRIG_LAYER_BIT(BRIG_LAYER_IO) |

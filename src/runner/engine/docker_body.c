@@ -141,7 +141,7 @@ int docker_body(const struct carried *box, const char *dir, const struct docker_
     const struct sandbox *s = &box->s;
     const struct run_spec *run = s->run;
     struct dock_place places[DOCK_PLACES_MAX];
-    struct dock_bind binds[WIRE_BINDS_MAX + OWN_BINDS];
+    struct dock_bind binds[OWN_BINDS];
     const bool paranoid = run->profile == BRIG_PROFILE_PARANOID;
     char init[4096], sockets[4096], resolv[4096], parent[4096], profile[4096];
     size_t n_binds = 0;
@@ -152,12 +152,10 @@ int docker_body(const struct carried *box, const char *dir, const struct docker_
         str_format(profile, sizeof profile, "%s/%s", box->runner->dir, paranoid ? PROFILE_PARANOID : PROFILE_DEFAULT) <
             0)
         return err_usage(err, "the run directory %.100s: its path is too long", dir);
-    for (unsigned i = 0; i < run->n_binds; i++) {
-        if (run->binds[i].overlay || run->binds[i].inside)
-            return err_set(err, BRIG_E_UNSUPPORTED, 0, "bind target %.100s: the provider docker has no overlays",
-                           run->binds[i].target);
-        binds[n_binds++] = (struct dock_bind){run->binds[i].source, run->binds[i].target, run->binds[i].read_only};
-    }
+    /* The engine would resolve the name of a source again, through links that a program may have put there since. */
+    if (run->n_binds > 0)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "bind source %.100s: the provider docker has no binds",
+                       run->binds[0].source);
     int r = cgroup_parent(s, parent, sizeof parent, err);
     if (r == 0 && run->gate.on) {
         r = write_text(box->dir_fd, "resolv.conf", "nameserver " GATE_RESOLVER_V4 "\noptions timeout:2 attempts:1\n",
