@@ -286,7 +286,8 @@ class Runsc(Carried):
     def root_inside(self):
         """Refused: it could write to the host's directory in which its brig-init listens."""
         answer = self.d.ask("POST", "/v1/sandboxes", {"user": "root", "writable_root": True})
-        self.assertEqual((answer.status, answer.json["error"]["message"]), (422, "the provider runsc has no root inside"))
+        self.assertEqual((answer.status, answer.json["error"]["message"]),
+                         (422, "the provider runsc has no root inside"))
 
     def init_of(self, box):
         """The sentry."""
