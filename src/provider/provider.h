@@ -219,7 +219,7 @@ struct disk_space {
 /* What one real attempt has shown. It is valid during the callback. */
 struct provider_check {
     bool usable;
-    char version[64];  /* of what makes the boxes */
+    char version[64];  /* What makes the boxes has it. */
     char missing[256]; /* why it cannot be used, or what a box of it lacks; "" if nothing */
     char install[160]; /* the line that installs what is missing; "" if nothing would help */
     uint64_t layers;   /* a mask: what was on in the box that was made */

@@ -36,7 +36,7 @@ struct state {
     char id[32];
     char cgroup[CG_NAME];
     int32_t pid;  /* 0 before there is one */
-    int32_t slot; /* of its ids; -1 if it has none */
+    int32_t slot; /* Its ids are these; -1 if it has none. */
     uint32_t started, profile, store;
     uint64_t pid_begun; /* its start time as the kernel has it: a pid may be another's by now */
     int64_t started_at_ns;

@@ -17,7 +17,7 @@
 #include "jail/rawcall.h"
 
 #define OPEN_FLAGS (O_RDWR | O_NOCTTY | O_CLOEXEC)
-#define SLAVE_MAJOR 136u /* of UNIX98 PTYs; 136 to 143 in the kernel's list of devices */
+#define SLAVE_MAJOR 136u /* UNIX98 PTYs have 136 to 143. */
 
 static bool is_slave(long fd, unsigned number)
 {

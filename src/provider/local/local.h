@@ -83,7 +83,7 @@ struct local {
     bool renews;
     struct loop_timer on_silent; /* Nobody waits for its first LIST_END for ever (local_renew.c). */
     struct brig_err broken;      /* Why it can make nothing; the code is BRIG_E_NONE if it can. */
-    char version[64];            /* of what makes the boxes */
+    char version[64];            /* What makes the boxes has it. */
     struct {
         uint64_t list; /* The number of our LIST; 0 if it was not sent. */
         struct wire_started *found;

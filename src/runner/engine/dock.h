@@ -80,7 +80,7 @@ void dock_drop(struct dock_call *call);
 /* What GET /version says. */
 struct dock_engine {
     bool podman;
-    char version[32]; /* of the engine */
+    char version[32]; /* The engine has it. */
 };
 /* Takes the answer to GET /version and settles dock.api. BRIG_E_OFF: we have no version in common. */
 int dock_settle(struct dock *dock, const struct json_value *json, struct dock_engine *ret,

@@ -48,7 +48,7 @@ struct dock_call {
     bool lines;
     size_t most;
     const char *method;
-    struct brig_err refused; /* of a line that says that it went wrong */
+    struct brig_err refused; /* A line of the answer has said that it went wrong. */
     dock_done_fn *done;
     void *ctx;
 };
