@@ -76,7 +76,8 @@ int machines_start(struct daemon_state *d, struct brig_err *err)
         return err_usage(err, "%s: too long", d->state_dir);
     const struct vm_options options = {.loop = d->api.loop,
                                        .local = d->api.provider,
-                                       .qemu = config->vm_qemu,
+                                       .monitor = &vm_qemu,
+                                       .program = config->vm_qemu,
                                        .kernel = config->vm_kernel,
                                        .initrd = initrd,
                                        .root = config->vm_root,

@@ -27,6 +27,8 @@
 #define QEMU_PIDS 64u
 #define MEASURE_NS (10 * NS_PER_MS)
 
+#define PORT 2744u /* QEMU's, on ::1 of its sandbox */
+
 const char vm_root_target[] = "/vm/root", vm_kernel_target[] = "/vm/kernel", vm_initrd_target[] = "/vm/initrd";
 
 /* ---- limits ------------------------------------------------------------------------------------------- */
@@ -43,7 +45,7 @@ int vm_guest_limits(struct brig_limits *limits, struct brig_err *err)
     return r;
 }
 
-struct brig_limits vm_outer_limits(const struct brig_limits *guest)
+static struct brig_limits outer_limits(const struct brig_limits *guest)
 {
     return (struct brig_limits){
         .memory = guest->memory + QEMU_MEMORY + CACHE_MIB * MIB, .cpus = guest->cpus, .pids = QEMU_PIDS};
@@ -117,14 +119,14 @@ static void put_machine(struct words *words, const struct vm_box *box)
                                         "-initrd",
                                         vm_initrd_target};
 
-    put(words, box->vm->qemu);
+    put(words, box->vm->program);
     put(words, "-accel");
     if (box->vm->kvm)
         put(words, "kvm");
     else
         PUT_TEXT(words, "tcg,tb-size=%u", CACHE_MIB);
     PUT_TEXT(words, "-chardev");
-    PUT_TEXT(words, "socket,id=stream,host=::1,port=%u,server=on,wait=off,ipv4=off,ipv6=on", VM_PORT);
+    PUT_TEXT(words, "socket,id=stream,host=::1,port=%u,server=on,wait=off,ipv4=off,ipv6=on", PORT);
     for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
         put(words, fixed[i]);
     put(words, "-drive");
@@ -155,7 +157,7 @@ static void put_kernel(struct words *words, const struct vm_box *box)
              box->facts.network);
 }
 
-int vm_qemu_words(const struct vm_box *box, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env)
+static int put_words(const struct vm_box *box, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env)
 {
     struct words words = {.out = out};
 
@@ -166,3 +168,26 @@ int vm_qemu_words(const struct vm_box *box, struct buf *out, uint32_t *ret_argv,
     *ret_env = words.n - *ret_argv;
     return words.failed ? -ENOMEM : 0;
 }
+
+/* ---- the monitor -------------------------------------------------------------------------------------- */
+
+static const char *accelerated_by(const struct vm *vm)
+{
+    return vm->kvm ? "qemu kvm" : "qemu tcg";
+}
+
+static int reach(struct link *link, const struct call_events *events, struct call **ret, struct brig_err *err)
+{
+    const uint8_t port[2] = {PORT & 0xff, PORT >> 8};
+
+    return link_call(link, SVC_PORT_CONNECT, port, sizeof port, events, ret, err);
+}
+
+const struct vm_monitor vm_qemu = {
+    .name = "QEMU",
+    .install = "apt-get install qemu-system-x86",
+    .by = accelerated_by,
+    .limits = outer_limits,
+    .words = put_words,
+    .reach = reach,
+};

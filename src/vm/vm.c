@@ -2,18 +2,18 @@
 /*
  * vm.c: the provider `vm`: boxes that are virtual machines, on top of the boxes of `local`.
  *
- * Theory of operation. A box is a sandbox of `local` with every layer on, in which QEMU is the only program. Whoever
- * gets out of the guest is in that sandbox. Limits, freezing, counting, the network and its gate, and ends are those of
- * the sandbox; the stream of the box goes through it to the guest's own brig-init (vm_stream.c), so that processes,
- * files, ports and shells are the same as everywhere.
+ * Theory of operation. A box is a sandbox of `local` with every layer on, in which a monitor (QEMU) is the only
+ * program. Whoever gets out of the guest is in that sandbox. Limits, freezing, counting, the network and its gate, and
+ * ends are those of the sandbox; the stream of the box goes through it to the guest's own brig-init (vm_stream.c), so
+ * that processes, files, ports and shells are the same as everywhere.
  *
- *     our box ---- local's box (a jail: QEMU) ---- the guest's brig-init ---- programs
+ *     our box ---- local's box (a jail: monitor) ---- the guest's brig-init ---- programs
  *
  * The id of our box is that of local's. After a restart local offers what lives to us first (claim); the boxes with a
  * file of ours (vm_kept.c) are virtual machines, and nobody else hears of the sandboxes around them.
  *
  * The statement: layers about a program (its system calls, capabilities, files) are what the guest's brig-init has read
- * back in it; layers about the machine as a whole (namespaces, memory, CPU) are those of the jail around QEMU.
+ * back in it; layers about the machine as a whole (namespaces, memory, CPU) are those of the jail around the monitor.
  */
 #include "vm/vm.h"
 
@@ -50,7 +50,7 @@ static struct brig_layer_state layer_state(const struct vm_box *box, unsigned la
     const struct reading *read = &box->facts.inside[layer];
 
     if (layer == BRIG_LAYER_OWN_KERNEL)
-        return (struct brig_layer_state){.on = true, .by = box->vm->kvm ? "qemu kvm" : "qemu tcg", .why = ""};
+        return (struct brig_layer_state){.on = true, .by = box->vm->monitor->by(box->vm), .why = ""};
     if (layer == BRIG_LAYER_PIDS) /* brig-boot has read it back, or the machine would be off */
         return (struct brig_layer_state){.on = true, .by = reading_by_text(BY_CGROUP_V2), .why = ""};
     if (!(vm_inside_layers & BRIG_LAYER_BIT(layer)))
@@ -128,7 +128,7 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
                                    .profile = (uint32_t)spec->profile,
                                    .network = spec->gate.on};
     box->box.events = *events;
-    const struct provider_spec around = {.limits = vm_outer_limits(&limits),
+    const struct provider_spec around = {.limits = vm->monitor->limits(&limits),
                                          .require =
                                              spec->require & vm->local->ops->protects & ~vm_inside_layers & ~BIT(PIDS),
                                          .binds = binds,
@@ -188,7 +188,7 @@ struct stats_question {
     void *ctx;
 };
 
-/* What the guest's kernel killed for want of memory is no matter of the cgroup around QEMU. */
+/* What the guest's kernel killed for want of memory is no matter of the cgroup around the monitor. */
 static void on_stats(void *ctx, const struct box_stats *stats, const struct brig_err *err)
 {
     AUTO_FREE struct stats_question *question = ctx;
@@ -300,9 +300,8 @@ static int op_check(struct provider *provider, provider_checked_fn *done, void *
     const char *kernel = strrchr(vm->kernel, '/');
     char version[64];
 
-    if (str_format(version, sizeof version, "%s, %s", kernel ? kernel + 1 : vm->kernel,
-                   vm->kvm ? "qemu kvm" : "qemu tcg") < 0)
-        str_cut(version, sizeof version, vm->kvm ? "qemu kvm" : "qemu tcg");
+    if (str_format(version, sizeof version, "%s, %s", kernel ? kernel + 1 : vm->kernel, vm->monitor->by(vm)) < 0)
+        str_cut(version, sizeof version, vm->monitor->by(vm));
     return provider_attempt(provider, version, done, ctx, err);
 }
 
@@ -316,7 +315,7 @@ static void op_destroy(struct provider *provider)
     while (vm->boxes)
         vm_box_free(vm->boxes);
     base_close_fd(&vm->kept_dir_fd);
-    mem_free(vm->qemu);
+    mem_free(vm->program);
     mem_free(vm->kernel);
     mem_free(vm->initrd);
     mem_free(vm->root);
@@ -347,14 +346,15 @@ int vm_provider_create(const struct vm_options *options, struct provider **ret, 
         return err_nomem(err);
     *vm = (struct vm){.provider = {.ops = &vm_ops, .loop = options->loop},
                       .local = options->local,
-                      .qemu = mem_strdup(options->qemu),
+                      .monitor = options->monitor,
+                      .program = mem_strdup(options->program),
                       .kernel = mem_strdup(options->kernel),
                       .initrd = mem_strdup(options->initrd),
                       .root = mem_strdup(options->root),
                       .kvm = options->kvm,
                       .tsc_khz = vm_tsc_khz(),
                       .kept_dir_fd = take_fd(&dir)};
-    if (!vm->qemu || !vm->kernel || !vm->initrd || !vm->root) {
+    if (!vm->program || !vm->kernel || !vm->initrd || !vm->root) {
         op_destroy(&vm->provider);
         return err_nomem(err);
     }

@@ -8,16 +8,21 @@
 
 #include "provider/provider.h"
 
+/* What runs a machine (vm_private.h). */
+struct vm_monitor;
+extern const struct vm_monitor vm_qemu;
+
 /* The strings are copied. */
 struct vm_options {
     struct loop *loop;
     struct provider *local;
-    const char *qemu;   /* the program, as a sandbox of `local` sees it */
-    const char *kernel; /* .../boot/vmlinuz-VERSION, with .../lib/modules/VERSION beside it */
-    const char *initrd; /* made by vm_initrd_make() */
-    const char *root;   /* an image with erofs: the template `host` of virtual machines */
-    bool kvm;           /* or emulation */
-    int kept_dir_fd;    /* a directory of ours, for what must be known after a restart; the provider owns it */
+    const struct vm_monitor *monitor;
+    const char *program; /* the monitor, as a sandbox of `local` sees it */
+    const char *kernel;  /* .../boot/vmlinuz-VERSION, with .../lib/modules/VERSION beside it */
+    const char *initrd;  /* made by vm_initrd_make() */
+    const char *root;    /* an image with erofs: the template `host` of virtual machines */
+    bool kvm;            /* or emulation */
+    int kept_dir_fd;     /* a directory of ours, for what must be known after a restart; the provider owns it */
 };
 /* On failure kept_dir_fd is closed, too. */
 int vm_provider_create(const struct vm_options *options, struct provider **ret, struct brig_err *err) MUST_CHECK;

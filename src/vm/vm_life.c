@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm_life.c: the life of one virtual machine: the sandbox around it comes up, QEMU is started in it by its brig-init,
- * the guest's brig-init answers, and at the end of either everything ends.
+ * vm_life.c: the life of one virtual machine: the sandbox around it comes up, its monitor is started in it by its
+ * brig-init, the guest's brig-init answers, and at the end of either everything ends.
  *
- * Whoever ends it first gives the cause: somebody asked; the guest's kernel had no memory left; QEMU ended, or its
- * sandbox did. The last words of QEMU and of the guest's kernel, which come over the same pipe, are its detail. They
- * are the guest's own text. One thing is taken from them: that its kernel killed a program for want of memory. A kernel
- * that lies about that lies about itself.
+ * Whoever ends it first gives the cause: somebody asked; the guest's kernel had no memory left; the monitor ended, or
+ * its sandbox did. The last words of the monitor and of the guest's kernel, which come over the same pipe, are its
+ * detail. They are the guest's own text. One thing is taken from them: that its kernel killed a program for want of
+ * memory. A kernel that lies about that lies about itself.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -89,29 +89,30 @@ static void on_inner_ended(void *ctx, const struct box_end *inner)
     vm_box_free(box);
 }
 
-/* ---- QEMU --------------------------------------------------------------------------------------------- */
+/* ---- the monitor ------------------------------------------------------------------------------------- */
 
-static void on_qemu_exit(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data, size_t len)
+static void on_monitor_exit(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data, size_t len)
 {
     struct vm_box *box = ctx;
+    const char *name = box->vm->monitor->name;
     struct svc_proc_exit exit;
 
     box->waits = NULL;
     if (errnum != 0 || svc_proc_exit_parse(data, len, &exit) < 0) {
-        end_with(box, BRIG_CAUSE_SANDBOX_GONE, "QEMU is gone");
+        end_with(box, BRIG_CAUSE_SANDBOX_GONE, "%s is gone", name);
         return;
     }
     const int status = (int)exit.status;
     if (memmem(box->tail, box->tail_len, "panic", 5) && memmem(box->tail, box->tail_len, "ut of memory", 12))
         end_with(box, BRIG_CAUSE_OOM, "the virtual machine had no memory left");
     else if (exit.oom_kills > 0)
-        end_with(box, BRIG_CAUSE_HOST_ERROR, "QEMU needed more memory than its sandbox has");
+        end_with(box, BRIG_CAUSE_HOST_ERROR, "%s needed more memory than its sandbox has", name);
     else if (WIFSIGNALED(status))
-        end_with(box, box->state == VM_UP ? BRIG_CAUSE_SANDBOX_GONE : BRIG_CAUSE_HOST_ERROR, "QEMU died of signal %d",
-                 WTERMSIG(status));
+        end_with(box, box->state == VM_UP ? BRIG_CAUSE_SANDBOX_GONE : BRIG_CAUSE_HOST_ERROR, "%s died of signal %d",
+                 name, WTERMSIG(status));
     else
-        end_with(box, box->state == VM_UP ? BRIG_CAUSE_SANDBOX_GONE : BRIG_CAUSE_HOST_ERROR,
-                 "QEMU ended with status %d", WEXITSTATUS(status));
+        end_with(box, box->state == VM_UP ? BRIG_CAUSE_SANDBOX_GONE : BRIG_CAUSE_HOST_ERROR, "%s ended with status %d",
+                 name, WEXITSTATUS(status));
 }
 
 /* The first letter of these words comes only once in them, so a miss begins anew. */
@@ -155,11 +156,11 @@ static void on_words_end(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSE
     ((struct vm_box *)ctx)->says = NULL;
 }
 
-/* Both go on until QEMU ends. What a recovered one has said before is not counted again. */
-static int watch_qemu(struct vm_box *box, struct brig_err *err)
+/* Both go on until the monitor ends. What a recovered one has said before is not counted again. */
+static int watch_monitor(struct vm_box *box, struct brig_err *err)
 {
     const struct call_events words = {.data = on_words, .reply = on_words_end, .ctx = box};
-    const struct call_events end = {.reply = on_qemu_exit, .ctx = box};
+    const struct call_events end = {.reply = on_monitor_exit, .ctx = box};
     const uint64_t from = box->state == VM_UP ? SVC_FROM_NOW : 0;
     const struct svc_proc_attach attach = {
         .proc = VM_PROC, .streams = (1u << 1) | (1u << 2), .offset = {0, from, from}};
@@ -173,31 +174,31 @@ static int watch_qemu(struct vm_box *box, struct brig_err *err)
     return r < 0 ? r : link_call(box->link, SVC_PROC_WAIT, number, sizeof number, &end, &box->waits, err);
 }
 
-static void on_qemu_started(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
-                            size_t len UNUSED)
+static void on_monitor_started(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
+                               size_t len UNUSED)
 {
     struct vm_box *box = ctx;
 
     if (errnum != 0)
-        end_with(box, BRIG_CAUSE_HOST_ERROR, "%.100s: %s; apt-get install qemu-system-x86", box->vm->qemu,
-                 strerror((int)errnum));
+        end_with(box, BRIG_CAUSE_HOST_ERROR, "%.100s: %s; %s", box->vm->program, strerror((int)errnum),
+                 box->vm->monitor->install);
 }
 
-static int start_qemu(struct vm_box *box, struct brig_err *err)
+static int start_monitor(struct vm_box *box, struct brig_err *err)
 {
-    const struct call_events events = {.reply = on_qemu_started, .ctx = box};
+    const struct call_events events = {.reply = on_monitor_started, .ctx = box};
     AUTO_BUF struct buf words = BUF_INIT(WORDS_MAX);
     AUTO_FREE uint8_t *wire = mem_alloc(WORDS_MAX + 256);
     struct svc_proc_start start = {.proc = VM_PROC, .workdir = {"/", 1}};
     struct call *call = NULL;
 
-    if (!wire || vm_qemu_words(box, &words, &start.n_argv, &start.n_env) < 0)
+    if (!wire || box->vm->monitor->words(box, &words, &start.n_argv, &start.n_env) < 0)
         return err_nomem(err);
     start.strings = (const uint8_t *)words.data;
     start.strings_len = words.len;
     int len = svc_proc_start_put(wire, WORDS_MAX + 256, &start);
     if (len < 0)
-        return err_set(err, BRIG_E_HOST, -len, "start of QEMU");
+        return err_set(err, BRIG_E_HOST, -len, "start of %s", box->vm->monitor->name);
     return link_call(box->link, SVC_PROC_START, wire, (size_t)len, &events, &call, err);
 }
 
@@ -272,7 +273,6 @@ static int put_start(const struct vm_box *box, uint8_t *out, size_t size)
 
 int vm_open_stream(struct vm_box *box, struct brig_err *err)
 {
-    const struct vm_stream_events events = {.opened = on_opened, .ctx = box};
     const bool again = box->state == VM_UP;
     const struct frame attach = {.type = FRAME_ATTACH};
     uint8_t order[512];
@@ -284,8 +284,15 @@ int vm_open_stream(struct vm_box *box, struct brig_err *err)
     if (len < 0)
         return err_set(err, BRIG_E_HOST, -len, "the order of the virtual machine");
     vm_stream_destroy(take_ptr(&box->stream));
-    return vm_stream_create(box->vm->provider.loop, box->link, order, (size_t)len,
-                            loop_now_ns() + (again ? ATTACH_NS : BOOT_NS), again, &events, &box->stream, err);
+    const struct vm_stream_options options = {.loop = box->vm->provider.loop,
+                                              .link = box->link,
+                                              .monitor = box->vm->monitor,
+                                              .order = order,
+                                              .order_len = (size_t)len,
+                                              .until_ns = loop_now_ns() + (again ? ATTACH_NS : BOOT_NS),
+                                              .again = again,
+                                              .events = {.opened = on_opened, .ctx = box}};
+    return vm_stream_create(&options, &box->stream, err);
 }
 
 /* ---- the sandbox around it ---------------------------------------------------------------------------- */
@@ -294,10 +301,10 @@ static void on_link_hello(void *ctx, const struct svc_hello *hello UNUSED)
 {
     struct vm_box *box = ctx;
     struct brig_err err = {0};
-    int r = box->state == VM_BOOTING ? start_qemu(box, &err) : 0;
+    int r = box->state == VM_BOOTING ? start_monitor(box, &err) : 0;
 
     if (r == 0)
-        r = watch_qemu(box, &err);
+        r = watch_monitor(box, &err);
     if (r == 0 && (box->state == VM_BOOTING || box->attached))
         r = vm_open_stream(box, &err);
     if (r < 0)
@@ -306,7 +313,9 @@ static void on_link_hello(void *ctx, const struct svc_hello *hello UNUSED)
 
 static void on_link_gone(void *ctx, const struct brig_err *why)
 {
-    end_with(ctx, BRIG_CAUSE_SANDBOX_GONE, "the sandbox around QEMU: %.120s", why->message);
+    struct vm_box *box = ctx;
+
+    end_with(box, BRIG_CAUSE_SANDBOX_GONE, "the sandbox around %s: %.120s", box->vm->monitor->name, why->message);
 }
 
 static void begin_link(struct vm_box *box, int fd)

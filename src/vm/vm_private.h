@@ -9,12 +9,31 @@
 #include "link/link.h"
 #include "vm/vm.h"
 
-#define VM_PORT 2744u /* QEMU's, on ::1 of its sandbox */
-#define VM_PROC 1u    /* QEMU's number there */
-#define VM_TAIL 2048u /* what is kept of QEMU's and the kernel's last words */
+#define VM_PROC 1u    /* the number of the monitor in its sandbox */
+#define VM_TAIL 2048u /* what is kept of the monitor's and the kernel's last words */
 
 struct vm;
+struct vm_box;
 struct vm_stream;
+
+/*
+ * A monitor is the program that runs a machine, inside a sandbox of `local` and as its only one. It is told to stop by
+ * the end of that sandbox.
+ */
+struct vm_monitor {
+    const char *name;                       /* as in a sentence */
+    const char *install;                    /* the line that installs it */
+    const char *(*by)(const struct vm *vm); /* the layer own_kernel is on by this */
+    /* The limits of the sandbox around it. */
+    struct brig_limits (*limits)(const struct brig_limits *guest);
+    /* The words of its command line, each with its NUL, and then those of its environment. */
+    int (*words)(const struct vm_box *box, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env);
+    /*
+     * Begins a call to the brig-init around it, whose EVENT says that the guest's brig-init is connected, and whose
+     * DATA then is the stream.
+     */
+    int (*reach)(struct link *link, const struct call_events *events, struct call **ret, struct brig_err *err);
+};
 
 /*
  *   MAKING --the sandbox around it is up--> BOOTING --STARTED of the guest--> UP --> ENDING
@@ -39,10 +58,10 @@ struct vm_box {
     enum vm_state state;
     char id[ID_SANDBOX_SIZE];
     struct vm_facts facts;
-    struct brig_layer_state jail[BRIG_LAYER_MAX]; /* what holds QEMU */
+    struct brig_layer_state jail[BRIG_LAYER_MAX]; /* what holds the monitor */
     struct box_listeners *listeners;              /* until it is up */
-    struct link *link;                            /* to the brig-init around QEMU */
-    struct call *waits, *says;                    /* for QEMU's end; QEMU's words */
+    struct link *link;                            /* to the brig-init around the monitor */
+    struct call *waits, *says;                    /* for the monitor's end; the monitor's words */
     struct vm_stream *stream;
     char tail[VM_TAIL];
     size_t tail_len;
@@ -58,7 +77,8 @@ struct vm_box {
 struct vm {
     struct provider provider;
     struct provider *local;
-    char *qemu, *kernel, *initrd, *root;
+    const struct vm_monitor *monitor;
+    char *program, *kernel, *initrd, *root;
     bool kvm;
     uint64_t tsc_khz; /* 0: not known */
     int kept_dir_fd;
@@ -86,26 +106,32 @@ int vm_keep(const struct vm_box *box, struct brig_err *err) MUST_CHECK;
 void vm_forget(const struct vm_box *box);
 int vm_recall(int dir_fd, const char *id, struct vm_facts *ret) MUST_CHECK;
 
-/* qemu.c: the words of QEMU's command line, each with its NUL, and then those of its environment. */
-int vm_qemu_words(const struct vm_box *box, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env) MUST_CHECK;
+/* qemu.c */
 uint64_t vm_tsc_khz(void); /* Takes some milliseconds; 0 if there is no such counter. */
 /* What a sandbox of these limits may have: memory of the guest, files in its memory. */
 int vm_guest_limits(struct brig_limits *limits, struct brig_err *err) MUST_CHECK;
-/* Those of the sandbox around QEMU. */
-struct brig_limits vm_outer_limits(const struct brig_limits *guest);
 extern const char vm_root_target[], vm_kernel_target[], vm_initrd_target[];
 
 /*
- * vm_stream.c: a connection to the brig-init of a guest, through QEMU. It is opened with HELLO and the order (a frame:
- * START or ATTACH), and then carried by a socket pair.
+ * vm_stream.c: a connection to the brig-init of a guest, through its monitor. It is opened with HELLO and the order (a
+ * frame: START or ATTACH), and then carried by a socket pair.
  */
 struct vm_stream_events {
     /* Once: it is open; fd is the other end of the pair, and the callee's. Or err, and fd is -1. */
     void (*opened)(void *ctx, int fd, const struct guest_started *started, const struct brig_err *err);
     void *ctx;
 };
-int vm_stream_create(struct loop *loop, struct link *link, const void *order, size_t len, uint64_t until_ns, bool again,
-                     const struct vm_stream_events *events, struct vm_stream **ret, struct brig_err *err) MUST_CHECK;
+struct vm_stream_options {
+    struct loop *loop;
+    struct link *link;
+    const struct vm_monitor *monitor;
+    const void *order;
+    size_t order_len;
+    uint64_t until_ns;
+    bool again; /* The guest has been connected before. */
+    struct vm_stream_events events;
+};
+int vm_stream_create(const struct vm_stream_options *options, struct vm_stream **ret, struct brig_err *err) MUST_CHECK;
 void vm_stream_destroy(struct vm_stream *stream); /* takes NULL */
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm_stream.c: one connection to the brig-init of a guest. The way is: our socket pair, a PORT_CONNECT of the brig-init
- * around QEMU, QEMU's listening character device, virtio-serial, the guest's brig-init.
+ * vm_stream.c: one connection to the brig-init of a guest. The way is: our socket pair, a call to the brig-init around
+ * the monitor (QEMU: PORT_CONNECT to its listening character device, virtio-serial), the guest's brig-init.
  *
  *     connecting --connected: HELLO and the order are sent--> opening --STARTED--> open --either side closes--> over
- *         ^---- refused: QEMU does not listen yet ----/
+ *         ^---- refused: the monitor does not listen yet ----/
  *         ^---- no answer: the guest was too slow to see that another client went (only with `again`) ----/
  *
- * QEMU takes one connection after another, and the guest sees each end: half a frame of a dead brigd does not stay in
- * it. What comes before the HELLO with our nonce is of the connection before, and dropped. Memory is bounded by the
+ * A monitor takes one connection after another, and the guest sees each end: half a frame of a dead brigd does not stay
+ * in it. What comes before the HELLO with our nonce is of the connection before, and dropped. Memory is bounded by the
  * window of the call in one direction, and by one piece in the other. The guest is untrusted: what it sends is parsed
  * here up to STARTED, and by the link of the box after that.
  */
@@ -35,6 +35,7 @@ enum stream_state { STREAM_CONNECTING, STREAM_OPENING, STREAM_OPEN, STREAM_OVER 
 struct vm_stream {
     struct loop *loop;
     struct link *link;
+    const struct vm_monitor *monitor;
     struct vm_stream_events events;
     enum stream_state state;
     bool again;
@@ -307,7 +308,7 @@ static void on_reply(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, c
     stream->call = NULL;
     if (stream->state == STREAM_CONNECTING)
         try_again(stream, RETRY_NS);
-    else if (stream->state == STREAM_OPENING) /* QEMU may be ending; then its own end says more */
+    else if (stream->state == STREAM_OPENING) /* the monitor may be ending; then its own end says more */
         try_again(stream, stream->pause_ns);
     else
         over(stream);
@@ -317,10 +318,9 @@ static void stream_connect(struct vm_stream *stream)
 {
     const struct call_events events = {
         .event = on_connected, .data = on_data, .writable = on_writable, .reply = on_reply, .ctx = stream};
-    const uint8_t port[2] = {VM_PORT & 0xff, VM_PORT >> 8};
     struct brig_err err = {0};
 
-    if (link_call(stream->link, SVC_PORT_CONNECT, port, sizeof port, &events, &stream->call, &err) < 0)
+    if (stream->monitor->reach(stream->link, &events, &stream->call, &err) < 0)
         tell_failure(stream, &err);
 }
 
@@ -330,27 +330,27 @@ static void on_first(struct loop_timer *timer)
     stream_connect(timer->ctx);
 }
 
-int vm_stream_create(struct loop *loop, struct link *link, const void *order, size_t len, uint64_t until_ns, bool again,
-                     const struct vm_stream_events *events, struct vm_stream **ret, struct brig_err *err)
+int vm_stream_create(const struct vm_stream_options *options, struct vm_stream **ret, struct brig_err *err)
 {
-    struct vm_stream *stream = len <= ORDER_MAX ? mem_zalloc(sizeof *stream) : NULL;
+    struct vm_stream *stream = options->order_len <= ORDER_MAX ? mem_zalloc(sizeof *stream) : NULL;
 
     if (!stream)
         return err_nomem(err);
-    *stream = (struct vm_stream){.loop = loop,
-                                 .link = link,
-                                 .events = *events,
-                                 .again = again,
-                                 .until_ns = until_ns,
+    *stream = (struct vm_stream){.loop = options->loop,
+                                 .link = options->link,
+                                 .monitor = options->monitor,
+                                 .events = options->events,
+                                 .again = options->again,
+                                 .until_ns = options->until_ns,
                                  .pause_ns = 50 * NS_PER_MS,
                                  .timer = {.fn = on_first, .ctx = stream},
                                  .in = BUF_INIT(SVC_WINDOW + OPENING_MAX),
                                  .out = BUF_INIT(PIECE),
                                  .fd = -1,
                                  .source = {.fd = -1, .fn = on_pair, .ctx = stream},
-                                 .order_len = len};
-    memcpy(stream->order, order, len);
-    int r = loop_timer_set(loop, &stream->timer, loop_now_ns(), err);
+                                 .order_len = options->order_len};
+    memcpy(stream->order, options->order, options->order_len);
+    int r = loop_timer_set(options->loop, &stream->timer, loop_now_ns(), err);
     if (r < 0) {
         mem_free(stream);
         return r;
