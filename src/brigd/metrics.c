@@ -14,6 +14,7 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "build/build.h"
+#include "pool/pool.h"
 #include "sandbox/parked/parked.h"
 #include "sandbox/sbox_disks.h"
 #include "template/library.h"
@@ -126,6 +127,34 @@ static int put_parked(struct buf *out, const struct api *api)
     return put_rows(out, rows, ARRAY_SIZE(rows));
 }
 
+/* One line for each provider that was ever asked for an interpreter. */
+static int put_interpreters(struct buf *out, const struct api *api)
+{
+    static const struct {
+        const char *name, *type, *help;
+        size_t at;
+    } rows[] = {
+        {"interpreters_parked", "gauge", "Interpreters that wait for a run, by provider.",
+         offsetof(struct pool_stats, parked)},
+        {"interpreters_making", "gauge", "Those that are being made.", offsetof(struct pool_stats, making)},
+        {"interpreter_claims_total", "counter", "Runs that asked for one.", offsetof(struct pool_stats, claims)},
+        {"interpreter_misses_total", "counter", "Runs that had to wait for one.", offsetof(struct pool_stats, misses)},
+        {"interpreter_failures_total", "counter", "Interpreters that could not be made.",
+         offsetof(struct pool_stats, failures)},
+    };
+    struct pool_stats stats;
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(rows); i++) {
+        r = head(out, rows[i].name, rows[i].type, rows[i].help);
+        for (size_t k = 0; r == 0 && pool_stats(api->pool, k, &stats); k++)
+            if (stats.claims + stats.making + stats.parked + stats.failures > 0)
+                r = buf_printf(out, "brig_%s{provider=\"%s\"} %" PRIu64 "\n", rows[i].name, stats.provider,
+                               *(const uint64_t *)(const void *)((const char *)&stats + rows[i].at));
+    }
+    return r;
+}
+
 static int put_templates(struct buf *out, const struct api *api)
 {
     struct library_stats stats;
@@ -234,6 +263,8 @@ static int put_all(struct buf *out, const struct api *api)
         r = put_manager(out, api);
     if (r == 0)
         r = put_parked(out, api);
+    if (r == 0)
+        r = put_interpreters(out, api);
     if (r == 0)
         r = put_templates(out, api);
     if (r == 0)

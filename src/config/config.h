@@ -83,6 +83,7 @@ struct config {
     uint64_t templates_pool_max;  /* The bytes of all disks that are kept; 0: half of what is free. */
 
     /* [pool] */
+    char *pool_providers;    /* NAME=COUNT, with blanks between: interpreters parked at most for a provider */
     char *pool_templates;    /* [ORGANISATION/]NAME=COUNT, with blanks between: sandboxes that are kept ready; "" */
     uint64_t pool_keep_free; /* None of them while the host has less memory: 256 MiB; 0: whatever it has. */
 

@@ -321,6 +321,9 @@ const struct config_key config_keys[] = {
      .help = "sandboxes of templates that are kept ready, with services up: NAME=COUNT or ORGANISATION/NAME=COUNT"},
     {"pool", "keep_free", CONFIG_SIZE, AT(pool_keep_free), .fallback = "256m", .min = MIB, .max = MAX_SIZE,
      .zero = true, LIVE, .help = "none of them is kept while the host has less memory available; 0: always kept"},
+    {"pool", "providers", CONFIG_TEXT, AT(pool_providers),
+     .fallback = "docker=8 runc=16 crun=16 runsc=8 vm=2 firecracker=2", .rule = config_rule_provider_counts,
+     .list = true, LIVE, .help = "interpreters parked at most for runs of a provider: NAME=COUNT; not named: none"},
 };
 const size_t n_config_keys = ARRAY_SIZE(config_keys);
 _Static_assert(ARRAY_SIZE(config_keys) <= CONFIG_KEYS_MAX, "from[] has a place for every key");

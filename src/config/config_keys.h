@@ -86,6 +86,7 @@ const char *config_rule_command(const char *text);
 const char *config_rule_network(const char *text);
 const char *config_rule_provider(const char *text); /* provider_names.c */
 const char *config_rule_providers(const char *text);
+const char *config_rule_provider_counts(const char *text);
 const char *config_rule_resolvers(const char *text);
 const char *config_rule_venv(const char *text);
 const char *config_rule_url(const char *text);

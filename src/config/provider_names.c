@@ -5,8 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/parse.h"
 #include "base/str.h"
 #include "config/config_keys.h"
+
+#define PROVIDER_COUNT_MAX 1000u
 
 static const struct provider_known known[] = {
     {"local", NULL, "a sandbox of this machine's spawner", "there is no spawner"},
@@ -73,6 +76,46 @@ const char *config_rule_providers(const char *text)
         if (!provider_is_known(word))
             return "must be names of providers with spaces between them, such as local runc";
     return NULL;
+}
+
+/* Reads the next NAME=COUNT, which it leaves behind: 1, 0 after the last, or -1 if it is none. */
+static int next_count(const char **list, char name[32], uint64_t *ret)
+{
+    char word[32];
+
+    if (!next_name(list, word))
+        return 0;
+    char *equals = strchr(word, '=');
+    if (!equals || parse_u64(equals + 1, ret) < 0)
+        return -1;
+    *equals = '\0';
+    memcpy(name, word, sizeof word);
+    return 1;
+}
+
+bool provider_count(const char *list, const char *name, uint64_t *ret)
+{
+    char word[32];
+    uint64_t count;
+
+    while (list && next_count(&list, word, &count) == 1)
+        if (str_eq(provider_known_name(word), name)) {
+            *ret = count;
+            return true;
+        }
+    return false;
+}
+
+const char *config_rule_provider_counts(const char *text)
+{
+    char word[32];
+    uint64_t count;
+    int r;
+
+    while ((r = next_count(&text, word, &count)) == 1)
+        if (!provider_is_known(word) || count > PROVIDER_COUNT_MAX)
+            break;
+    return r == 0 ? NULL : "must be words NAME=COUNT with blanks between them: a provider's name, COUNT 0 to 1000";
 }
 
 const char *provider_known_name(const char *word)

@@ -23,6 +23,9 @@ const char *provider_known_name(const char *word);
 /* Is this name of a provider one of `[providers] only`, which has spaces between them? Without any, all are. */
 bool provider_is_among(const char *names, const char *name);
 
+/* The count of this provider in a list of NAME=COUNT, with blanks between them. Returns false if it is not in it. */
+bool provider_count(const char *list, const char *name, uint64_t *ret);
+
 /*
  * The program behind a provider: where the configuration says, or where such programs usually are. Returns false if
  * there is none.

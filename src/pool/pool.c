@@ -32,6 +32,7 @@ static void unpark(struct group *group, struct member *m)
 {
     list_take(&group->parked, &group->parked_last, m);
     group->n_parked--;
+    group->holder->n_parked--;
     group->bytes -= m->bytes;
     group->pool->bytes -= m->bytes;
 }
@@ -40,6 +41,7 @@ static void park(struct group *group, struct member *m)
 {
     list_append(&group->parked, &group->parked_last, m);
     group->n_parked++;
+    group->holder->n_parked++;
     m->parked = true;
     m->bytes = child_memory(m->child);
     group->bytes += m->bytes;
@@ -60,6 +62,7 @@ static void made(struct group *group, struct member *m)
 {
     list_remove(&group->making, m);
     group->n_making--;
+    group->holder->n_making--;
     group->pool->n_making--;
 }
 
@@ -141,6 +144,7 @@ static void on_lost(void *ctx, struct child *child UNUSED, const struct brig_err
         uint64_t pause = UINT64_C(50) * NS_PER_MS
                          << (group->failures < POOL_FAILURES_MAX ? group->failures : POOL_FAILURES_MAX);
         group->failures++;
+        group->holder->failures++;
         group->not_before_ns = loop_now_ns() + pause;
         if (group->n_waits > group->n_making)
             group_fail_wait(group, why);
@@ -199,6 +203,7 @@ int group_make(struct group *group, struct brig_err *err)
     m->forked = child_of_zygote(m->child);
     list_push(&group->making, m);
     group->n_making++;
+    group->holder->n_making++;
     group->pool->n_making++;
     return 0;
 }
@@ -244,7 +249,7 @@ static enum tool_language runtime_of(enum tool_language language)
 }
 
 /* A want that names no provider means the manager's own, which a run names. */
-static const char *holder_of(const struct pool *pool, const struct pool_want *want)
+static const char *provider_of(const struct pool *pool, const struct pool_want *want)
 {
     const char *name = want->provider ? want->provider : pool->config->provider;
 
@@ -257,14 +262,15 @@ static int key_of(const struct pool *pool, const struct pool_want *want, char *o
 
     return str_format(out, size,
                       "%s\n%s\n%s %s\n%s\n%s %s %p\n%d%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64
-                      " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s",
-                      want->org_id, holder_of(pool, want), want->template_name ? want->template_name : "",
+                      " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64
+                      " %" PRIx64 " %" PRIx64 "\n%s",
+                      want->org_id, provider_of(pool, want), want->template_name ? want->template_name : "",
                       want->template_id ? want->template_id : "", tool_language_name(runtime_of(want->language)),
                       want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
                       pool->sets ? (const void *)want->set : NULL, want->strict, want->network, want->trust,
-                      want->persist, want->shape, l->cpu_time, l->disk, l->inodes, l->open_files, l->file_size,
-                      l->io_read_bps, l->io_write_bps, l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections,
-                      want->workspace ? want->workspace : "");
+                      want->persist, want->shape, l->memory, l->cpus, l->pids, l->cpu_time, l->disk, l->inodes,
+                      l->open_files, l->file_size, l->io_read_bps, l->io_write_bps, l->net_bytes_in, l->net_bytes_out,
+                      l->net_bps, l->connections, want->workspace ? want->workspace : "");
 }
 
 /* One block: the key, then what the want points to. */
@@ -324,6 +330,11 @@ static struct group *group_of(struct pool *pool, const struct pool_want *want, s
     struct group *group = find(pool, key);
     if (group)
         return group;
+    struct holder *holder = holder_find(pool, provider_of(pool, want));
+    if (!holder) {
+        (void)err_usage(err, "provider %.31s: there is no such one", provider_of(pool, want));
+        return NULL;
+    }
     group = mem_zalloc(sizeof *group);
     if (!group || copy_want(group, want, key) < 0) {
         mem_free(group);
@@ -331,6 +342,7 @@ static struct group *group_of(struct pool *pool, const struct pool_want *want, s
         return NULL;
     }
     group->pool = pool;
+    group->holder = holder;
     if (pool->sets && want->set) {
         group->held = want->set;
         set_hold(pool->sets, group->held);
@@ -378,7 +390,7 @@ int pool_take(struct pool *pool, const struct pool_want *want,
     struct pool_wait *wait = group ? mem_zalloc(sizeof *wait) : NULL;
 
     if (!group)
-        return err && err->code == BRIG_E_NOMEM ? -ENOMEM : -EMSGSIZE;
+        return err && err->code == BRIG_E_NOMEM ? -ENOMEM : -EINVAL;
     if (!wait)
         return err_nomem(err);
     *wait = (struct pool_wait){.group = group, .given = given, .ctx = ctx};
@@ -388,6 +400,7 @@ int pool_take(struct pool *pool, const struct pool_want *want,
         tell_later(pool, wait);
     } else {
         group->misses++;
+        group->holder->misses++;
         list_append(&group->waits, &group->waits_last, wait);
         group->n_waits++;
     }
@@ -414,7 +427,7 @@ int pool_prewarm(struct pool *pool, const struct pool_want *want, unsigned count
     struct group *group = group_of(pool, want, err);
 
     if (!group)
-        return err && err->code == BRIG_E_NOMEM ? -ENOMEM : -EMSGSIZE;
+        return err && err->code == BRIG_E_NOMEM ? -ENOMEM : -EINVAL;
     group->prewarm = count;
     group->want.keep = want->keep;
     group->last_used_ns = loop_now_ns();
@@ -454,7 +467,9 @@ int pool_create(const struct pool_options *options, struct pool **ret, struct br
                           .config = options->config,
                           .required = sbox_required(options->config),
                           .sets = options->sets,
-                          .making_max = POOL_MAKING_PER_CORE * (size_t)(cores > 0 ? cores : 1)};
+                          .making_max = POOL_MAKING_PER_CORE * (size_t)(cores > 0 ? cores : 1),
+                          .guests_max = POOL_GUESTS_PER_CORE * (size_t)(cores > 0 ? cores : 1)};
+    holders_init(pool);
     pool->refill = (struct loop_timer){.fn = pool_refill, .ctx = pool};
     pool->tick = (struct loop_timer){.fn = pool_tick, .ctx = pool};
     pool->tell = (struct loop_timer){.fn = on_tell, .ctx = pool};
@@ -505,7 +520,7 @@ void pool_json(const struct pool *pool, const char *org, struct json *json)
         json_key_string(json, "kind", "interpreter");
         json_key_string(json, "organization_id", g->want.org_id);
         json_key_string(json, "template", g->want.template_name ? g->want.template_name : "host");
-        json_key_string(json, "provider", holder_of(pool, &g->want));
+        json_key_string(json, "provider", provider_of(pool, &g->want));
         json_key_string(json, "language", tool_language_name(g->want.language));
         json_key(json, "requirements"), g->want.set ? json_string(json, g->set.key) : json_null(json);
         json_key_bool(json, "strict", g->want.strict);

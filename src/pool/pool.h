@@ -5,7 +5,8 @@
  * demand: each key aims at one and a half times the most claims of any second of the last ten, at least what a prewarm
  * asked for and at most `[tools] pool_max`; all keys together stay within `[tools] pool_memory`. Keys that are unused
  * for a minute shrink to nothing, unless their prewarm must be kept. A claim that finds no parked child waits for the
- * next one, and one more is begun.
+ * next one, and one more is begun. Every provider of the stream form has its children in sandboxes of its own; `[pool]
+ * providers` bounds how many of each are parked.
  */
 #ifndef BRIG_POOL_POOL_H
 #define BRIG_POOL_POOL_H
@@ -61,6 +62,12 @@ int pool_prewarm(struct pool *pool, const struct pool_want *want, unsigned count
 void pool_retire(struct pool *pool, const char *org);
 /* Writes one object for each key of the organisation (NULL: of all) into an open array. */
 void pool_json(const struct pool *pool, const char *org, struct json *json);
+/* What is kept for one provider, over all keys and organisations. */
+struct pool_stats {
+    const char *provider;
+    uint64_t parked, making, claims, misses, failures;
+};
+bool pool_stats(const struct pool *pool, size_t index, struct pool_stats *ret); /* Returns false after the last one. */
 /*
  * Returns the argv of the interpreter with our runtime. On host it is /usr/bin/python3 and the like; in a template it
  * is the one that the PATH of the image finds.

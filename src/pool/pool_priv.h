@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool_priv.h: what pool.c and pool_size.c share. */
+/* pool_priv.h: what pool.c, pool_size.c and pool_holder.c share. */
 #ifndef BRIG_POOL_POOL_PRIV_H
 #define BRIG_POOL_POOL_PRIV_H
 
@@ -10,6 +10,7 @@
 #define POOL_SECONDS 10u /* The seconds of claims that are remembered. */
 #define POOL_IDLE_NS (60 * NS_PER_SEC)
 #define POOL_MAKING_PER_CORE 4u        /* The children in making at once; more would only disturb each other. */
+#define POOL_GUESTS_PER_CORE 2u        /* The same for one provider other than local, whose sandboxes cost more. */
 #define POOL_HELD_NS (150 * NS_PER_MS) /* A refill waits for short runs no longer than this. */
 #define POOL_PAUSE_NS (5 * NS_PER_MS)  /* And for the next run, while more than half of the children are there. */
 #define POOL_ROOM_NS (10 * NS_PER_MS)  /* The time between two looks for room under `[tools] max_runs`. */
@@ -17,6 +18,8 @@
 #define POOL_EXEC_NS (10 * NS_PER_SEC) /* The time without a zygote after it has failed. */
 #define POOL_FAILURES_MAX 6u           /* How often the pause doubles after a child that could not be made. */
 #define POOL_CHILD_BYTES (8u << 20)    /* The assumed size of a child before one of its kind was measured. */
+#define POOL_GUEST_BYTES (64u << 20)   /* The same for a provider other than local. */
+#define POOL_HOLDERS_MAX 16u           /* There are fewer names of providers. */
 
 struct pool_wait {
     struct group *group;
@@ -35,9 +38,17 @@ struct member { /* One child of the pool, from its making until it is given away
     uint64_t bytes;             /* The bytes that it counts for; it may be measured later. */
 };
 
+/* What is kept for one provider, over all keys. */
+struct holder {
+    const char *name; /* NULL: the end of the table. */
+    size_t n_parked, n_making;
+    uint64_t claims, misses, failures;
+};
+
 /* Everything with one pool key. */
 struct group {
     struct pool *pool;
+    struct holder *holder;
     struct group *next, *prev;
     char *key;             /* The text that is compared; the strings of the want lie behind it. */
     struct pool_want want; /* set: only host_path and key. */
@@ -62,7 +73,8 @@ struct pool {
     uint64_t required; /* layers: those that are parked have them */
     struct sets *sets; /* or NULL */
     struct group *groups;
-    size_t n_making, making_max;
+    struct holder holders[POOL_HOLDERS_MAX];
+    size_t n_making, making_max, guests_max; /* guests_max: in making at once, of one provider other than local. */
     uint64_t bytes;
     struct loop_timer refill, tick;
     size_t running;                     /* Taken, and not over yet. */
@@ -80,6 +92,14 @@ void pool_tick(struct loop_timer *timer);
 void pool_refill(struct loop_timer *timer);
 void pool_refill_soon(struct pool *pool);
 void pool_refill_later(struct pool *pool); /* One was taken. */
+
+/* pool_holder.c */
+void holders_init(struct pool *pool);
+struct holder *holder_find(struct pool *pool, const char *name); /* NULL if there is no such provider. */
+bool holder_is_local(const struct holder *holder);
+size_t holder_bound(const struct pool *pool, const struct holder *holder);  /* `[pool] providers` */
+bool holder_can_make(const struct pool *pool, const struct holder *holder); /* One more, for whoever waits. */
+bool holder_can_park(const struct pool *pool, const struct holder *holder); /* One more, for later. */
 
 /* pool.c */
 int group_make(struct group *group, struct brig_err *err) MUST_CHECK;

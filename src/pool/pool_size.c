@@ -6,7 +6,8 @@
  * at most `[tools] pool_max`. Waiting claims are served before anything is made for later. After that the key that
  * lacks most (in parts of what it aims at) comes first. All parked children together stay within `[tools] pool_memory`;
  * for a waiting claim, the key that was used longest ago gives one up. A key that nobody has used for a minute is
- * removed.
+ * removed. A provider other than local makes its sandboxes slowly, so a key of it aims at one child for that whole
+ * minute; pool_holder.c bounds the children of each provider.
  */
 #include <string.h>
 
@@ -22,18 +23,25 @@ size_t group_target(const struct group *group)
     most += (most + 1) / 2;
     if (group->prewarm > most)
         most = group->prewarm;
+    if (most == 0 && group->claims > 0 && !holder_is_local(group->holder))
+        most = 1;
+    if (most > holder_bound(group->pool, group->holder))
+        most = holder_bound(group->pool, group->holder);
     return (size_t)(most < limit ? most : limit);
 }
 
 static uint64_t group_child_bytes(const struct group *group)
 {
-    return group->n_parked ? group->bytes / group->n_parked : POOL_CHILD_BYTES;
+    return group->n_parked                  ? group->bytes / group->n_parked
+           : holder_is_local(group->holder) ? POOL_CHILD_BYTES
+                                            : POOL_GUEST_BYTES;
 }
 
 void group_count(struct group *group)
 {
     group->seconds[0]++;
     group->claims++;
+    group->holder->claims++;
     group->last_used_ns = loop_now_ns();
 }
 
@@ -126,7 +134,8 @@ static struct group *next_waited(struct pool *pool)
     struct group *best = NULL;
 
     for (struct group *g = pool->groups; g; g = g->next)
-        if (g->n_waits > g->n_making && (!best || g->n_waits - g->n_making > best->n_waits - best->n_making))
+        if (g->n_waits > g->n_making && holder_can_make(pool, g->holder) &&
+            (!best || g->n_waits - g->n_making > best->n_waits - best->n_making))
             best = g;
     return best;
 }
@@ -140,7 +149,7 @@ static struct group *next_wanted(struct pool *pool, uint64_t now)
         return NULL;
     for (struct group *g = pool->groups; g; g = g->next) {
         size_t target = group_target(g), have = g->n_parked + (g->n_making > g->n_waits ? g->n_making - g->n_waits : 0);
-        if (have >= target || now < g->not_before_ns || !memory_left(pool, g))
+        if (have >= target || now < g->not_before_ns || !memory_left(pool, g) || !holder_can_park(pool, g->holder))
             continue;
         if (!best || have * best_target < best_have * target) {
             best = g;
@@ -180,6 +189,7 @@ void pool_refill(struct loop_timer *timer)
                 now + (UINT64_C(50) * NS_PER_MS
                        << (group->failures < POOL_FAILURES_MAX ? group->failures : POOL_FAILURES_MAX));
             group->failures++;
+            group->holder->failures++;
             if (waited)
                 group_fail_wait(group, &err), group->limited = 0;
         }

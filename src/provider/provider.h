@@ -328,6 +328,7 @@ struct provider {
     /* Facts, for statements and `brig inspect`: */
     unsigned rootless; /* 0 root, 1 one id, 2 subordinate ids */
     bool image_store;
+    bool counts; /* box_events.counted comes by itself; without it, what a box has used must be asked for. */
 };
 
 struct box {

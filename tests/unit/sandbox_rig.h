@@ -477,7 +477,7 @@ static inline struct rig *rig_create(void)
                               .recover = fake_recover,
                               .pool = fake_pool,
                               .limits = fake_limits};
-    rig->fake.provider = (struct provider){.ops = &rig->fake.ops, .loop = rig->loop};
+    rig->fake.provider = (struct provider){.ops = &rig->fake.ops, .loop = rig->loop, .counts = true};
     rig->config = (struct config){.max_sandboxes = 100,
                                   .idle_timeout_s = 3600,
                                   .cleanup_interval = 300,

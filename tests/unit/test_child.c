@@ -237,6 +237,30 @@ static void numbers_come_with_the_answer(void **state)
     nobody_is_left(rig);
 }
 
+/* A provider that never sends them is asked when the answer is there: nobody waits for what does not come. */
+static void numbers_are_asked_for(void **state)
+{
+    struct rig *rig = *state;
+    struct child_claim claim = plain();
+
+    rig->fake.provider.counts = false;
+    rig->fake.stats_are.cpu_ns = 5 * NS_PER_MS;
+    struct child *child = claimed(rig, &claim);
+    rig_run(rig, 3);
+    rig->fake.stats_are.cpu_ns = 45 * NS_PER_MS;
+    rig->fake.hold_stats = true;
+    peer_say(rig_peer(child_sbox(child)), 1, "a", 1, true);
+    RIG_UNTIL(rig, child->talk == CHILD_ANSWERED);
+    assert_false(child->expecting);
+    assert_int_equal(child->waits, CHILD_WAITS_STATS);
+    struct fake_box *box = rig_box(child_sbox(child));
+    assert_non_null(box->stats_done);
+    fake_soon(box, &box->stats, fake_stats_are);
+    RIG_UNTIL(rig, seen.done == 1);
+    assert_int_equal(seen.how.usage.cpu_ms, 40);
+    nobody_is_left(rig);
+}
+
 static void max_runs_counts_them(void **state)
 {
     struct rig *rig = *state;
@@ -587,6 +611,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(parked_claimed_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_come_with_the_answer, setup, teardown),
+        cmocka_unit_test_setup_teardown(numbers_are_asked_for, setup, teardown),
         cmocka_unit_test_setup_teardown(max_runs_counts_them, setup, teardown),
         cmocka_unit_test_setup_teardown(ended_while_it_is_made, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_ones, setup, teardown),

@@ -8,6 +8,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "config/config.h"
+#include "config/config_keys.h"
+#include "config/provider_names.h"
 #include "pool/pool_priv.h"
 
 #define ORG "org-1"
@@ -308,6 +310,11 @@ static void keys_do_not_mix(void **state)
         {.org_id = ORG, .language = TOOL_PYTHON, .workspace = "/srv/tools", .persist = true},
         {.org_id = ORG, .language = TOOL_PYTHON, .limits = {.disk = 1u << 20}},
         {.org_id = ORG, .language = TOOL_PYTHON, .template_name = "slim"},
+        {.org_id = ORG, .language = TOOL_PYTHON, .provider = "runsc"},
+        {.org_id = ORG, .language = TOOL_PYTHON, .provider = "vm"},
+        {.org_id = ORG, .language = TOOL_PYTHON, .limits = {.memory = 256u << 20}},
+        {.org_id = ORG, .language = TOOL_PYTHON, .limits = {.cpus = 2000}},
+        {.org_id = ORG, .language = TOOL_PYTHON, .limits = {.pids = 64}},
     };
 
     assert_int_equal(pool_prewarm(t->pool, &python, 1, NULL), 0);
@@ -458,14 +465,119 @@ static void memory_goes_to_who_waits(void **state)
     assert_int_equal(t->n_given, 1);
 }
 
+static size_t parked_of(struct test *t, const char *provider)
+{
+    return holder_find(t->pool, provider)->n_parked;
+}
+
+static void settle(struct test *t)
+{
+    for (int i = 0; i < 20; i++) {
+        pool_refill_soon(t->pool);
+        turn(t), park_all();
+    }
+}
+
+/* `[pool] providers` bounds what all keys of a provider have together; local has no such bound. */
+static void providers_are_bounded(void **state)
+{
+    struct test *t = *state;
+    const struct pool_want gvisor = {.org_id = ORG, .language = TOOL_PYTHON, .provider = "runsc"},
+                           other = {.org_id = "org-2", .language = TOOL_PYTHON, .provider = "runsc"},
+                           engine = {.org_id = ORG, .language = TOOL_PYTHON, .provider = "docker"};
+    struct taker taker;
+
+    t->config.pool_providers = (char *)(uintptr_t) "gvisor=3 vm=1";
+    settle(t);
+    assert_int_equal(n_made, 0); /* nothing for whom nobody uses */
+    assert_int_equal(pool_prewarm(t->pool, &gvisor, 10, NULL), 0);
+    assert_int_equal(pool_prewarm(t->pool, &other, 10, NULL), 0);
+    assert_int_equal(pool_prewarm(t->pool, &python, 10, NULL), 0);
+    settle(t);
+    assert_int_equal(parked_of(t, "runsc"), 3);
+    assert_int_equal(parked_of(t, "local"), 10);
+    (void)take(t, &engine, &taker, 0); /* it is not named: a run has its own, and nothing stays ready */
+    settle(t);
+    assert_int_equal(t->n_given, 1);
+    assert_int_equal(parked_of(t, "docker"), 0);
+    struct pool_stats stats = {0};
+    for (size_t i = 0; pool_stats(t->pool, i, &stats) && strcmp(stats.provider, "docker") != 0; i++)
+        ;
+    assert_string_equal(stats.provider, "docker");
+    assert_int_equal(stats.claims, 1);
+    assert_int_equal(stats.misses, 1);
+    t->config.pool_providers = (char *)(uintptr_t) "runsc=0";
+    for (int i = 0; i < 8; i++)
+        pool_tick(&t->pool->tick);
+    assert_int_equal(parked_of(t, "runsc"), 0);
+}
+
+/* One of them takes long to make: a key that was used keeps one ready until it is unused for a minute. */
+static void one_stays_for_a_minute(void **state)
+{
+    struct test *t = *state;
+    const struct pool_want gvisor = {.org_id = ORG, .language = TOOL_PYTHON, .provider = "runsc"};
+    struct taker taker[2];
+
+    (void)take(t, &gvisor, &taker[0], 0);
+    (void)take(t, &python, &taker[1], 1);
+    settle(t);
+    for (unsigned i = 0; i < 3 * POOL_SECONDS; i++)
+        pool_tick(&t->pool->tick);
+    assert_int_equal(parked_of(t, "runsc"), 1);
+    assert_int_equal(parked_of(t, "local"), 0);
+    for (struct group *g = t->pool->groups; g; g = g->next)
+        g->last_used_ns = loop_now_ns() - POOL_IDLE_NS - NS_PER_SEC;
+    pool_tick(&t->pool->tick);
+    assert_null(t->pool->groups);
+    assert_int_equal(n_alive, t->n_given);
+}
+
+/* Their starts take the processor: few are made at once, and of those that nobody waits for fewer still. */
+static void few_are_made_at_once(void **state)
+{
+    struct test *t = *state;
+    const struct pool_want machine = {.org_id = ORG, .language = TOOL_PYTHON, .provider = "runsc"};
+    struct taker takers[40];
+
+    t->pool->guests_max = 4;
+    t->pool->making_max = 16;
+    assert_int_equal(pool_prewarm(t->pool, &machine, 8, NULL), 0);
+    turn(t);
+    assert_int_equal(n_made, 1);
+    for (int i = 0; i < 40; i++)
+        (void)take(t, &machine, &takers[i], i);
+    turn(t);
+    assert_int_equal(n_made, 4);
+    while (t->n_given < 40)
+        park_all(), turn(t);
+}
+
+static void counts_of_providers(void **state UNUSED)
+{
+    uint64_t count = 7;
+
+    assert_true(provider_count("runc=16 gvisor=8", "runsc", &count));
+    assert_int_equal(count, 8);
+    assert_false(provider_count("runc=16", "vm", &count));
+    assert_null(config_rule_provider_counts(""));
+    assert_null(config_rule_provider_counts("gvisor=8  vm=0"));
+    assert_non_null(config_rule_provider_counts("gvisor"));
+    assert_non_null(config_rule_provider_counts("chroot=1"));
+    assert_non_null(config_rule_provider_counts("vm=1001"));
+    assert_non_null(config_rule_provider_counts("vm=x"));
+    assert_non_null(config_rule_provider_counts("vm=-1"));
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(waiters_are_served_in_order), CASE(refilled_by_demand), CASE(refilled_in_a_pause),
-        CASE(prewarmed_and_bounded),       CASE(keys_do_not_mix),    CASE(sets_are_held),
-        CASE(failures_are_told),           CASE(lost_while_parked),  CASE(cancelled_ones_take_nothing),
-        CASE(memory_goes_to_who_waits),
+        CASE(waiters_are_served_in_order), CASE(refilled_by_demand),    CASE(refilled_in_a_pause),
+        CASE(prewarmed_and_bounded),       CASE(keys_do_not_mix),       CASE(sets_are_held),
+        CASE(failures_are_told),           CASE(lost_while_parked),     CASE(cancelled_ones_take_nothing),
+        CASE(memory_goes_to_who_waits),    CASE(providers_are_bounded), CASE(one_stays_for_a_minute),
+        CASE(few_are_made_at_once),        CASE(counts_of_providers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,14 +30,15 @@ void route_pool_list(struct request *rq)
 void route_pool_prewarm(struct request *rq)
 {
     const struct json_value *language = json_get(rq->json, "language"), *count = json_get(rq->json, "count"),
-                            *template = json_get(rq->json, "template");
+                            *template = json_get(rq->json, "template"), *provider = json_get(rq->json, "provider");
+    struct provider *place = NULL;
     struct pool_want want = {.org_id = rq->caller.org_id,
                              .language = TOOL_PYTHON,
                              .template_name = template && template->type == JSON_STRING ? template->string : NULL};
     struct brig_err err = {0};
 
-    if (!api_only_members(rq, "language count template strict network") || !api_bool(rq, "strict", &want.strict) ||
-        !api_bool(rq, "network", &want.network))
+    if (!api_only_members(rq, "language count template strict network provider") ||
+        !api_bool(rq, "strict", &want.strict) || !api_bool(rq, "network", &want.network))
         return;
     if (language && (language->type != JSON_STRING || tool_language_parse(language->string, &want.language) < 0))
         return request_refuse(rq, BRIG_E_USAGE, "language: must be python, javascript, typescript or bash");
@@ -46,6 +47,13 @@ void route_pool_prewarm(struct request *rq)
     if (template &&
         sbox_template_check(template->string, config_get(rq->api->config), rq->api->templates, &rq->caller, &err) < 0)
         return request_fail(rq, &err);
+    if (provider && provider->type != JSON_STRING)
+        return request_refuse(rq, BRIG_E_USAGE, "provider: must be a string");
+    if (provider && providers_find(rq->api->providers, provider->string, &place, &err) < 0)
+        return request_fail(rq, &err);
+    if (place && place->ops->run)
+        return request_refuse(rq, BRIG_E_UNSUPPORTED, "provider %s: it keeps nothing ready", place->ops->name);
+    want.provider = place ? place->ops->name : NULL;
     if (!count || !count->integer || count->i64 < 0 || count->i64 > PREWARM_MAX)
         return request_refuse(rq, BRIG_E_USAGE, "count: must be a number from 0 to %d", PREWARM_MAX);
     if (pool_prewarm(rq->api->pool, &want, (unsigned)count->i64, &err) < 0)

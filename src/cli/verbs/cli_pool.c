@@ -5,16 +5,17 @@
 #include "cli/listing.h"
 
 struct pool_options {
-    const char *language;
+    const char *language, *provider;
     bool quiet;
 };
 #define AT(field) offsetof(struct pool_options, field)
 
 static const struct flag prewarm_flags[] = {
     {"lang", "LANGUAGE", "python (default), javascript, typescript or bash", flag_set_text, AT(language), 'l'},
+    {"provider", "NAME", "what holds them; the service's own if it is not given", flag_set_text, AT(provider), 0},
     FLAG_QUIET("say nothing", AT(quiet)),
 };
-static const struct flag_table prewarm_table = {.usage = "brig pool prewarm [--lang LANGUAGE] COUNT",
+static const struct flag_table prewarm_table = {.usage = "brig pool prewarm [--lang LANGUAGE] [--provider NAME] COUNT",
                                                 .purpose = "Has so many ready, until they are unused for a minute.",
                                                 FLAGS(prewarm_flags)};
 
@@ -31,11 +32,11 @@ static const struct listing pools = {
               1, 0},
     .path = "/v1/pools",
     .member = "pools",
-    .columns = {COLUMN("KIND", "language", .put = put_language), COLUMN("TEMPLATE", "template"),
-                COLUMN(">PARKED", "parked", .kind = COLUMN_NUMBER), COLUMN(">MAKING", "making", .kind = COLUMN_NUMBER),
-                COLUMN(">TARGET", "target", .kind = COLUMN_NUMBER), COLUMN(">CLAIMS", "claims", .kind = COLUMN_NUMBER),
-                COLUMN(">MISSES", "misses", .kind = COLUMN_NUMBER), COLUMN(">MEMORY", "bytes", .kind = COLUMN_BYTES),
-                COLUMN("*REQUIREMENTS", "requirements", .most = 12)},
+    .columns = {COLUMN("KIND", "language", .put = put_language), COLUMN("PROVIDER", "provider"),
+                COLUMN("TEMPLATE", "template"), COLUMN(">PARKED", "parked", .kind = COLUMN_NUMBER),
+                COLUMN(">MAKING", "making", .kind = COLUMN_NUMBER), COLUMN(">TARGET", "target", .kind = COLUMN_NUMBER),
+                COLUMN(">CLAIMS", "claims", .kind = COLUMN_NUMBER), COLUMN(">MISSES", "misses", .kind = COLUMN_NUMBER),
+                COLUMN(">MEMORY", "bytes", .kind = COLUMN_BYTES), COLUMN("*REQUIREMENTS", "requirements", .most = 12)},
 };
 
 static int prewarm(int argc, char **argv)
@@ -53,10 +54,12 @@ static int prewarm(int argc, char **argv)
         return cli_error("%s: must be a number of 1 or more", argv[rest]);
     json_object(&json);
     json_key_string(&json, "language", options.language);
+    if (options.provider)
+        json_key_string(&json, "provider", options.provider);
     json_key_i64(&json, "count", json_root(number)->i64);
     json_end(&json);
     if (json_finish(&json) < 0)
-        return cli_error("--lang: is not UTF-8");
+        return cli_error("--lang or --provider: is not UTF-8");
     if (!service_call(NULL, "POST", &body, &doc, "/v1/pools/prewarm"))
         return CLI_FAILED;
     return options.quiet ? 0 : service_say("%s", argv[rest]);

@@ -512,6 +512,7 @@ int provider_local_create(struct loop *loop, int spawner_fd, struct provider **r
     if (r < 0)
         return r;
     str_cut(local->version, sizeof local->version, brig_version());
+    local->provider.counts = true;
     *ret = &local->provider;
     return 0;
 }

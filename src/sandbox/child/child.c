@@ -44,6 +44,11 @@ void child_forget_sandbox(struct child *child)
     child->prog.link = &no_link;
 }
 
+bool child_is_counted(const struct child *child)
+{
+    return !child->guest && child->sbox->priv->provider->counts;
+}
+
 struct child_ask *child_ask_new(struct child *child)
 {
     struct child_ask *ask = mem_zalloc(sizeof *ask);
@@ -281,8 +286,8 @@ static int child_open(struct child *child, struct brig_err *err)
     frames_begin(&child->frames, CHILD_READY_MAX);
     int r = child->zygote ? 0 : child_start(child, err);
     r = r < 0 ? r : program_attach(&child->prog, err);
-    /* If the sandbox is its own, the numbers of the run come with the second frame, which is the answer. */
-    r = r < 0 ? r : program_channel(&child->prog, child->guest ? 0 : 2, err);
+    /* The numbers of the run come with the second frame, which is the answer. */
+    r = r < 0 ? r : program_channel(&child->prog, child_is_counted(child) ? 2 : 0, err);
     return r < 0 ? r : program_wait(&child->prog, child->sbox->link, err);
 }
 

@@ -83,7 +83,7 @@ struct child {
     size_t request_len, request_at;
     int64_t started_at_ns; /* of the claim, as prog.sent_ns */
     bool counting;         /* its CPU time is asked for */
-    bool expecting;        /* Statistics come by themselves (SVC_CHANNEL). */
+    bool expecting;        /* Statistics come by themselves (child_is_counted). */
     bool unsupported;      /* Its limits are not possible on this host, now or later. */
     struct box_stats stats;
     bool has_stats;
@@ -97,6 +97,8 @@ struct child {
 void child_free(struct child *child);                         /* Drops its calls; the sandbox is not touched. */
 void child_end_sandbox(struct child *child, const char *why); /* Also forgets it. */
 void child_forget_sandbox(struct child *child);
+/* The provider says by itself what the child has used when it answers (SVC_CHANNEL); else it is asked. */
+bool child_is_counted(const struct child *child);
 /* Returns the child that asked, and frees ask; NULL if the child is gone. */
 struct child *child_answered(struct child_ask *ask);
 struct child_ask *child_ask_new(struct child *child); /* Returns NULL when memory is short. */

@@ -238,7 +238,7 @@ void child_run_over(struct child *child)
     child->waits = 0;
     if (child->counting)
         sbox_drop_stats(child->sbox, child);
-    child->expecting = answered && !child->guest && !child->has_stats;
+    child->expecting = answered && child_is_counted(child) && !child->has_stats;
     program_arm(&child->prog);
     if (child->expecting) {
         program_at(&child->prog, clock_mono_ns() + CHILD_FRESH_NS);
