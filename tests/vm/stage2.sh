@@ -34,8 +34,9 @@ for file in /vm/guest/[0-9]*.sh; do
         case $t in $only) ;; *) continue ;; esac
         start=$(date +%s)
         out=/tmp/case.out
-        # 77: skipped, the last line says why; anything else but 0 failed.
-        timeout -k 5 150 sh -c '. /vm/guest/lib.sh; . "$1"; "t_$2"; finish' sh "$file" "$t" >$out 2>&1 </dev/null
+        # 77: skipped, the last line says why; anything else but 0 failed.  The limit is for a case that hangs: the
+        # longest takes a minute in a quiet emulation, and the whole machine has a limit of its own.
+        timeout -k 5 600 sh -c '. /vm/guest/lib.sh; . "$1"; "t_$2"; finish' sh "$file" "$t" >$out 2>&1 </dev/null
         status=$?
         took=$(($(date +%s) - start))
         case $status in
