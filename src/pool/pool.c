@@ -63,6 +63,7 @@ static void made(struct group *group, struct member *m)
     list_remove(&group->making, m);
     group->n_making--;
     group->holder->n_making--;
+    group->maker->n_making--;
     group->pool->n_making--;
 }
 
@@ -204,6 +205,7 @@ int group_make(struct group *group, struct brig_err *err)
     list_push(&group->making, m);
     group->n_making++;
     group->holder->n_making++;
+    group->maker->n_making++;
     group->pool->n_making++;
     return 0;
 }
@@ -232,6 +234,7 @@ void group_free(struct group *group)
         mem_free(m);
     }
     list_remove(&pool->groups, group);
+    maker_leave(pool, group->maker);
     if (group->held)
         set_release(pool->sets, group->held);
     mem_free(group->key);
@@ -336,7 +339,9 @@ static struct group *group_of(struct pool *pool, const struct pool_want *want, s
         return NULL;
     }
     group = mem_zalloc(sizeof *group);
-    if (!group || copy_want(group, want, key) < 0) {
+    if (!group || copy_want(group, want, key) < 0 || !(group->maker = maker_join(pool, holder, want->org_id))) {
+        if (group)
+            mem_free(group->key);
         mem_free(group);
         (void)err_nomem(err);
         return NULL;

@@ -6,7 +6,13 @@
  * ready, and every run of it starts its own; but local is then bounded only by `[tools] pool_max` and `pool_memory`.
  * Nothing is parked for a provider that no run and no prewarm has named. Sandboxes of other providers take the
  * processor for a long time while they start, so fewer are made at once, and only a quarter of these for later.
+ *
+ * A child that is slow to come up, or never does, holds a place of its own organisation: the places of all together are
+ * some times those of one, and are divided by the rule of base/share.h.
  */
+#include "base/list.h"
+#include "base/mem.h"
+#include "base/share.h"
 #include "base/str.h"
 #include "config/config.h"
 #include "config/provider_names.h"
@@ -41,9 +47,36 @@ size_t holder_bound(const struct pool *pool, const struct holder *holder)
     return (size_t)count;
 }
 
-bool holder_can_make(const struct pool *pool, const struct holder *holder)
+struct maker *maker_join(struct pool *pool, struct holder *holder, const char *org)
 {
-    return holder_is_local(holder) || holder->n_making < pool->guests_max;
+    struct maker *maker = pool->makers;
+
+    while (maker && !(maker->holder == holder && str_eq(maker->org, org)))
+        maker = maker->next;
+    if (!maker && (maker = mem_zalloc(sizeof *maker))) {
+        maker->holder = holder;
+        str_cut(maker->org, sizeof maker->org, org);
+        list_push(&pool->makers, maker);
+    }
+    if (maker)
+        maker->n_groups++;
+    return maker;
+}
+
+void maker_leave(struct pool *pool, struct maker *maker)
+{
+    if (--maker->n_groups > 0)
+        return;
+    list_remove(&pool->makers, maker);
+    mem_free(maker);
+}
+
+bool maker_can_make(const struct pool *pool, const struct maker *maker)
+{
+    const size_t most = holder_is_local(maker->holder) ? pool->making_max : pool->guests_max;
+    const size_t places = POOL_MAKING_SHARES * most, all = maker->holder->n_making;
+
+    return maker->n_making < most && all < places && share_allows(maker->n_making, places - all, 1);
 }
 
 /* Those in making that nobody waits for. */
@@ -57,12 +90,17 @@ static size_t making_ahead(const struct pool *pool, const struct holder *holder)
     return n;
 }
 
-bool holder_can_park(const struct pool *pool, const struct holder *holder)
+bool maker_can_park(const struct pool *pool, const struct maker *maker)
 {
-    size_t ahead = making_ahead(pool, holder);
+    const struct holder *holder = maker->holder;
+    const size_t bound = holder_bound(pool, holder);
 
-    return holder->n_parked + ahead < holder_bound(pool, holder) &&
-           (holder_is_local(holder) || (holder_can_make(pool, holder) && ahead < (pool->guests_max + 3) / 4));
+    if (!maker_can_make(pool, maker))
+        return false;
+    if (bound == SIZE_MAX)
+        return true;
+    size_t ahead = making_ahead(pool, holder);
+    return holder->n_parked + ahead < bound && (holder_is_local(holder) || ahead < (pool->guests_max + 3) / 4);
 }
 
 bool pool_stats(const struct pool *pool, size_t index, struct pool_stats *ret)

@@ -9,7 +9,8 @@
 
 #define POOL_SECONDS 10u /* The seconds of claims that are remembered. */
 #define POOL_IDLE_NS (60 * NS_PER_SEC)
-#define POOL_MAKING_PER_CORE 4u        /* The children in making at once; more would only disturb each other. */
+#define POOL_MAKING_PER_CORE 4u        /* The children in making at once, of one organisation. */
+#define POOL_MAKING_SHARES 4u          /* And of all organisations together: so many times that. */
 #define POOL_GUESTS_PER_CORE 2u        /* The same for one provider other than local, whose sandboxes cost more. */
 #define POOL_HELD_NS (150 * NS_PER_MS) /* A refill waits for short runs no longer than this. */
 #define POOL_PAUSE_NS (5 * NS_PER_MS)  /* And for the next run, while more than half of the children are there. */
@@ -45,10 +46,19 @@ struct holder {
     uint64_t claims, misses, failures;
 };
 
+/* What one organisation has in making with one provider. */
+struct maker {
+    struct maker *next, *prev;
+    struct holder *holder;
+    char org[64];
+    size_t n_groups, n_making;
+};
+
 /* Everything with one pool key. */
 struct group {
     struct pool *pool;
     struct holder *holder;
+    struct maker *maker;
     struct group *next, *prev;
     char *key;             /* The text that is compared; the strings of the want lie behind it. */
     struct pool_want want; /* set: only host_path and key. */
@@ -74,6 +84,7 @@ struct pool {
     struct sets *sets; /* or NULL */
     struct group *groups;
     struct holder holders[POOL_HOLDERS_MAX];
+    struct maker *makers;
     size_t n_making, making_max, guests_max; /* guests_max: in making at once, of one provider other than local. */
     uint64_t bytes;
     struct loop_timer refill, tick;
@@ -97,9 +108,11 @@ void pool_refill_later(struct pool *pool); /* One was taken. */
 void holders_init(struct pool *pool);
 struct holder *holder_find(struct pool *pool, const char *name); /* NULL if there is no such provider. */
 bool holder_is_local(const struct holder *holder);
-size_t holder_bound(const struct pool *pool, const struct holder *holder);  /* `[pool] providers` */
-bool holder_can_make(const struct pool *pool, const struct holder *holder); /* One more, for whoever waits. */
-bool holder_can_park(const struct pool *pool, const struct holder *holder); /* One more, for later. */
+size_t holder_bound(const struct pool *pool, const struct holder *holder);           /* `[pool] providers` */
+struct maker *maker_join(struct pool *pool, struct holder *holder, const char *org); /* NULL: no memory. */
+void maker_leave(struct pool *pool, struct maker *maker);
+bool maker_can_make(const struct pool *pool, const struct maker *maker); /* One more, for whoever waits. */
+bool maker_can_park(const struct pool *pool, const struct maker *maker); /* One more, for later. */
 
 /* pool.c */
 int group_make(struct group *group, struct brig_err *err) MUST_CHECK;

@@ -128,14 +128,21 @@ static void give_up_one(struct pool *pool, const struct group *but)
         group_end_one(oldest);
 }
 
+/* Does `a` come before `b`, of two that somebody waits for? The organisation with the fewest in making is first. */
+static bool comes_first(const struct group *a, const struct group *b)
+{
+    if (a->maker->n_making != b->maker->n_making)
+        return a->maker->n_making < b->maker->n_making;
+    return a->n_waits - a->n_making > b->n_waits - b->n_making;
+}
+
 /* Somebody waits, and fewer are in making than wait. */
 static struct group *next_waited(struct pool *pool)
 {
     struct group *best = NULL;
 
     for (struct group *g = pool->groups; g; g = g->next)
-        if (g->n_waits > g->n_making && holder_can_make(pool, g->holder) &&
-            (!best || g->n_waits - g->n_making > best->n_waits - best->n_making))
+        if (g->n_waits > g->n_making && maker_can_make(pool, g->maker) && (!best || comes_first(g, best)))
             best = g;
     return best;
 }
@@ -149,7 +156,7 @@ static struct group *next_wanted(struct pool *pool, uint64_t now)
         return NULL;
     for (struct group *g = pool->groups; g; g = g->next) {
         size_t target = group_target(g), have = g->n_parked + (g->n_making > g->n_waits ? g->n_making - g->n_waits : 0);
-        if (have >= target || now < g->not_before_ns || !memory_left(pool, g) || !holder_can_park(pool, g->holder))
+        if (have >= target || now < g->not_before_ns || !memory_left(pool, g) || !maker_can_park(pool, g->maker))
             continue;
         if (!best || have * best_target < best_have * target) {
             best = g;
@@ -168,7 +175,7 @@ void pool_refill(struct loop_timer *timer)
 
     pool->refilling = pool->pausing = false;
     pool->held_since_ns = 0;
-    while (pool->n_making < pool->making_max) {
+    for (;;) {
         struct group *group = next_waited(pool);
         bool waited = group != NULL;
         if (!group)

@@ -220,6 +220,44 @@ static void waiters_are_served_in_order(void **state)
     assert_string_equal(t->given[0]->zygote, ORG "/python");
 }
 
+/* Children that never come up hold the places of their own organisation and provider, and of nobody else. */
+static void slow_ones_are_in_nobodys_way(void **state)
+{
+    struct test *t = *state;
+    struct taker takers[64];
+    const struct pool_want other = {.org_id = "org-2", .language = TOOL_PYTHON};
+    const struct pool_want machine = {.org_id = ORG, .language = TOOL_PYTHON, .provider = "vm"};
+    const struct pool_want others_machine = {.org_id = "org-2", .language = TOOL_PYTHON, .provider = "vm"};
+    const struct pool_want more = {.org_id = ORG, .language = TOOL_PYTHON, .limits.disk = 4096};
+
+    t->pool->making_max = 8;
+    t->pool->guests_max = 2;
+    for (int i = 0; i < 30; i++)
+        (void)take(t, &python, &takers[i], i);
+    turn(t);
+    assert_int_equal(n_made, 8);
+    (void)take(t, &more, &takers[30], 30); /* another pool of the same organisation has no places of its own */
+    turn(t);
+    assert_int_equal(n_made, 8);
+    (void)take(t, &other, &takers[31], 31);
+    turn(t);
+    assert_true(n_made > 8);
+    assert_string_equal(made->org, "org-2");
+    const unsigned before = n_made;
+    for (int i = 32; i < 36; i++)
+        (void)take(t, &machine, &takers[i], i);
+    turn(t);
+    assert_int_equal(n_made, before + 2);
+    (void)take(t, &others_machine, &takers[36], 36);
+    turn(t);
+    assert_true(n_made > before + 2);
+    assert_string_equal(made->org, "org-2");
+    while (t->n_given < 37) {
+        park_all();
+        turn(t);
+    }
+}
+
 static void refilled_by_demand(void **state)
 {
     struct test *t = *state;
@@ -573,11 +611,21 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(waiters_are_served_in_order), CASE(refilled_by_demand),    CASE(refilled_in_a_pause),
-        CASE(prewarmed_and_bounded),       CASE(keys_do_not_mix),       CASE(sets_are_held),
-        CASE(failures_are_told),           CASE(lost_while_parked),     CASE(cancelled_ones_take_nothing),
-        CASE(memory_goes_to_who_waits),    CASE(providers_are_bounded), CASE(one_stays_for_a_minute),
-        CASE(few_are_made_at_once),        CASE(counts_of_providers),
+        CASE(waiters_are_served_in_order),
+        CASE(slow_ones_are_in_nobodys_way),
+        CASE(refilled_by_demand),
+        CASE(refilled_in_a_pause),
+        CASE(prewarmed_and_bounded),
+        CASE(keys_do_not_mix),
+        CASE(sets_are_held),
+        CASE(failures_are_told),
+        CASE(lost_while_parked),
+        CASE(cancelled_ones_take_nothing),
+        CASE(memory_goes_to_who_waits),
+        CASE(providers_are_bounded),
+        CASE(one_stays_for_a_minute),
+        CASE(few_are_made_at_once),
+        CASE(counts_of_providers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
