@@ -40,6 +40,17 @@ bool provider_is_known(const char *word)
     return false;
 }
 
+bool provider_has_own_kernel(const char *word)
+{
+    static const char *const names[] = {"runsc", "vm", "firecracker"};
+    const char *name = provider_known_name(word);
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (str_eq(names[i], name))
+            return true;
+    return false;
+}
+
 const char *config_rule_provider(const char *text)
 {
     return provider_is_known(text) ? NULL : "must be the name of a provider, such as local";

@@ -20,6 +20,9 @@ bool provider_is_known(const char *word);
 /* The name that this word stands for: `gvisor` is `runsc`. A word that is none is returned as it is. */
 const char *provider_known_name(const char *word);
 
+/* Does another kernel than the host's answer the programs of this provider, whether it can be used here or not? */
+bool provider_has_own_kernel(const char *word);
+
 /* Is this name of a provider one of `[providers] only`, which has spaces between them? Without any, all are. */
 bool provider_is_among(const char *names, const char *name);
 

@@ -150,6 +150,7 @@ static int check_overrides(const struct run *run, struct brig_err *err)
                    {"network", ask->network},
                    {"secrets", ask->secrets},
                    {"provider", ask->provider},
+                   {"fallback", ask->fallback && !str_eq(ask->fallback, "none")},
                    {"template", ask->template_name}};
 
     const bool given = (run->of_row && tool_exposes(ask->tool)) || has_credentials(run);

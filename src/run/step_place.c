@@ -2,9 +2,10 @@
 /*
  * step_place.c: the fourth step decides which provider runs it, and where. The order is: what the call wishes, what the
  * tool wishes, what the organisation wishes, then E2B where it is enabled, then `[manager] provider`; each once.
- * `fallback: none` (of the call, the tool, or `[tools] fallback`) leaves only the first. The list of providers
- * (provider/providers.h) says who can be used; one of the stream form gives a parked child or a live sandbox (reuse.c),
- * one of the narrow form needs nothing before the request is sent.
+ * `fallback: none` (of the call, the tool, or `[tools] fallback`) leaves only the first, and without `fallback: auto`
+ * of the call none that has fewer layers than the first is tried. The list of providers (provider/providers.h) says who
+ * can be used; one of the stream form gives a parked child or a live sandbox (reuse.c), one of the narrow form needs
+ * nothing before the request is sent.
  *
  * The started boundary: a failure before the request was sent is, when it may pass (BRIG_E_BUSY, or a child that died
  * before it began), tried twice more with a pause, and then it is the next provider's turn; once the request was sent
@@ -76,15 +77,22 @@ static void pause_before(struct run *run)
         run_advance(run);
 }
 
-/* Who has asked for a provider with a kernel of its own does not get the host's, unless the call itself says so. */
-static bool loses_kernel(const struct run *run)
+/*
+ * Has the next one fewer layers than the one that was wanted first, by the call, the tool or the organisation? Only the
+ * call itself can say that this does not matter. The layers of one that is off are not known, but its name says whether
+ * it would have a kernel of its own.
+ */
+static bool is_weaker(const struct run *run)
 {
     const struct providers *providers = run->executor->o.providers;
     struct provider *first = NULL, *next = NULL;
+    uint64_t layers = provider_has_own_kernel(run->order[0]) ? BRIG_LAYER_BIT(BRIG_LAYER_OWN_KERNEL) : 0;
 
-    return !run->fallback_said && run->wish[0] && providers_find(providers, run->order[0], &first, NULL) == 0 &&
-           first->ops->caps & PROVIDER_OWN_KERNEL && providers_find(providers, run->order[run->at], &next, NULL) == 0 &&
-           !(next->ops->caps & PROVIDER_OWN_KERNEL);
+    if (run->fallback_said || providers_find(providers, run->order[run->at], &next, NULL) < 0)
+        return false; /* one that cannot be used either is passed over, with its reason */
+    if (providers_find(providers, run->order[0], &first, NULL) == 0)
+        layers |= first->ops->protects;
+    return (layers & ~next->ops->protects) != 0;
 }
 
 void place_failed(struct run *run, const struct brig_err *why, bool transient)
@@ -99,7 +107,9 @@ void place_failed(struct run *run, const struct brig_err *why, bool transient)
     }
     run->attempts = 0;
     run->at++;
-    if (run->at < run->n_order && !run->no_fallback && !loses_kernel(run))
+    for (; run->at < run->n_order && !run->no_fallback && is_weaker(run); run->at++)
+        passed_over(run, run->order[run->at], "it has fewer layers than the one that was wanted");
+    if (run->at < run->n_order && !run->no_fallback)
         run_advance(run);
     else
         run_refuse(run, why);

@@ -75,6 +75,12 @@ class Providers(CliTest):
         answer = self.d.ask("POST", "/v1/run", {"language": "python", "code": "1", "provider": "vm",
                                                 "fallback": "none"})
         self.assertEqual((answer.status, answer.json["error"]["message"]), (501, f"provider vm: {NO_KERNEL}"), answer)
+        # Who wants a kernel of its own does not get the host's, unless the call says that it will do.
+        asked = {"language": "python", "code": "1", "provider": "vm"}
+        answer = self.d.ask("POST", "/v1/run", asked)
+        self.assertEqual((answer.status, answer.json["error"]["message"]), (501, f"provider vm: {NO_KERNEL}"), answer)
+        answer = self.d.ask("POST", "/v1/run", {**asked, "fallback": "auto"})
+        self.assertEqual(answer.json["receipt"]["provider"], "local", answer)
         for path, body in (("/v1/run", {"language": "python", "code": "1"}),
                            ("/v1/tools/run", {"source_code": ADD, "args": {}})):
             answer = self.d.ask("POST", path, {**body, "provider": "chroot"})

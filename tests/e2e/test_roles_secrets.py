@@ -135,7 +135,7 @@ class Tools(SecretTest):
         self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{sandbox}")
         for member, value in (("env_vars", {"URL": "http://attacker.example"}), ("network", "open"),
                               ("network", {"rules": []}),
-                              ("secrets", [{"name": "BROKERED"}]), ("provider", "e2b")):
+                              ("secrets", [{"name": "BROKERED"}]), ("provider", "e2b"), ("fallback", "auto")):
             self.refused("POST", "/tools/given/run", {member: value}, self.user,
                          f"{member}: only an administrator may say it for a tool that is given a secret's value")
         for key in (self.user, self.admin):

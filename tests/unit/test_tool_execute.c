@@ -669,6 +669,12 @@ static void falls_back_and_says_why(void **state)
     run_to_end(t, &ask);
     assert_string_equal(t->func_return, "\"remote\"");
     assert_non_null(strstr(t->receipt, "\"provider\":\"modal\",\"providers_tried\":[]"));
+    t->other.ops.protects = BRIG_LAYER_BIT(BRIG_LAYER_USER_NS), t->other.how = REFUSES; /* local has fewer layers */
+    run_to_end(t, &ask);
+    assert_int_equal(t->refused.code, BRIG_E_UNSUPPORTED);
+    tool.provider = "gvisor"; /* off: its layers are not known, but that it has a kernel of its own */
+    run_to_end(t, &ask);
+    assert_int_equal(t->refused.code, BRIG_E_OFF);
     tool.provider = NULL; /* the wish of the call, and one that nobody has */
     run_to_end(t, &(struct run_ask){.caller = &caller, .tool = &tool, .provider = "nowhere", .fallback = "none"});
     assert_int_equal(t->refused.code, BRIG_E_INVALID);
