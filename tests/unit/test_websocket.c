@@ -266,15 +266,15 @@ static void test_slow_reader(UNUSED void **state)
         client_read(&c);
     }
     assert_int_equal(rig.n_drained, 1);
-    /* and one that does not read at all */
+    /* And one that does not read at all. The kernel may take late what waits, and then there is nothing to wait for. */
     rig.http.body_timeout = 250;
     server_configure(rig.server, &rig.http);
-    more = true;
-    for (n = 0; more && n < 1000; n++) {
-        more = exchange_ws_send(rig.kept, false, data, sizeof(data));
-        rig_run(0);
-    }
-    rig_until(rig.n_closed == 1);
+    unsigned drained = rig.n_drained;
+    for (more = true; rig.n_closed == 0; rig_run(1))
+        if (more || rig.n_drained > drained) {
+            drained = rig.n_drained;
+            more = exchange_ws_send(rig.kept, false, data, sizeof(data));
+        }
     assert_int_equal(rig.close_code, 1006);
 }
 
