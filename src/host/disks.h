@@ -132,15 +132,17 @@ int disk_prepare(const struct host *host, const struct disk_store *store, const 
 struct disk_snap {
     const char *name;
     const char *from;      /* The disk that the store is, or NULL. */
-    const char *device;    /* Else the block device of it. */
+    const char *device;    /* Else the block device of it; */
+    bool memory;           /* or its files are in memory, and those of id 0 inside */
+    uid_t first_id;        /* belong to this one. */
     int mount_fd;          /* The mounted store. */
     const struct cg *cg;   /* It is frozen for the copy */
     bool stays_frozen;     /* and not thawed after it. */
     bool lasting;          /* It survives a power failure. */
-    uint64_t size, inodes; /* of a device */
+    uint64_t size, inodes; /* of a device or memory */
 };
-int disk_snap(const struct disk_store *store, const struct disk_snap *snap, const struct disk_teller *teller,
-              struct disk_made *ret, struct brig_err *err) MUST_CHECK;
+int disk_snap(const struct host *host, const struct disk_store *store, const struct disk_snap *snap,
+              const struct disk_teller *teller, struct disk_made *ret, struct brig_err *err) MUST_CHECK;
 
 /* disk_pool.c */
 int pool_open(const struct host *host, struct disk_store *store, struct brig_err *err) MUST_CHECK;

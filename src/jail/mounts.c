@@ -314,7 +314,7 @@ static int make_overlay(struct enter *e, unsigned i)
     char lower[32], upper[32], work[32];
     struct mount_option options[] = {{"lowerdir", lower}, {"upperdir", upper}, {"workdir", work}, {"userxattr", NULL}};
 
-    snprintf(lower, sizeof lower, "/s/lower/%u", i);
+    snprintf(lower, sizeof lower, "/s/" STORE_LOWER "/%u", i);
     snprintf(upper, sizeof upper, "/s/upper/bind%u", i);
     snprintf(work, sizeof work, "/s/work/bind%u", i);
     TRY(e, lower, enter_store_dir(e, lower, 0700));

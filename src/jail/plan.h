@@ -42,6 +42,7 @@
 /* Template layers (layer_mount.c): the places of the store and of brig-layer in the spawner's tree (host_tree.c). */
 #define LAYERS_PLACE "/layers"
 #define LAYER_TOOL_PLACE "/layer-tool"
+#define STORE_LOWER "lower"    /* in the store: where directories of the host are attached, below overlays of binds */
 #define RAW_UPPER "upper/root" /* in the store: what was written to a root of layers */
 #define LAYER_VIEW "/layer"    /* The place inside where a new layer is made. */
 #define LAYER_NEW_DATA "d"     /* The upper directory of that view, in the directory of the new layer. */
@@ -259,8 +260,12 @@ int enter_dev(struct enter *e) MUST_CHECK;
 int enter_store(struct enter *e) MUST_CHECK; /* Mounts it at /s and makes its directories. */
 /* Makes a directory of it, at a path below /s, unless it is there already in a store that is a copy. */
 int enter_store_dir(struct enter *e, const char *path, mode_t mode) MUST_CHECK;
-int enter_store_places(struct enter *e) MUST_CHECK;         /* Binds them to the places where programs write. */
-int enter_store_size(struct enter *e) MUST_CHECK;           /* Leaves exactly the limit free. */
+int enter_store_places(struct enter *e) MUST_CHECK; /* Binds them to the places where programs write. */
+int enter_store_size(struct enter *e) MUST_CHECK;   /* Leaves exactly the limit free. */
+/* Whether what is in this directory of a store belongs to running programs or to the host, and no copy has it. */
+bool store_passes(const char *name);
+/* Gives so many blocks to a file that no program sees. */
+int store_take_rest(int store_fd, uint64_t blocks) MUST_CHECK;
 int store_clear(int store_fd, const char *name) MUST_CHECK; /* store_clear.c: removes what is in this directory */
 int enter_binds(struct enter *e) MUST_CHECK;
 int enter_volumes(struct enter *e) MUST_CHECK; /* volume_mount.c */

@@ -34,6 +34,23 @@ int enter_store_dir(struct enter *e, const char *path, mode_t mode)
     return e->plan->disk_kept && is_directory(AT_FDCWD, path) ? 0 : SYS(mkdirat(AT_FDCWD, path, mode));
 }
 
+bool store_passes(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++)
+        if (strcmp(places[i].name, name) == 0)
+            return places[i].passing;
+    return strcmp(name, STORE_LOWER) == 0;
+}
+
+int store_take_rest(int store_fd, uint64_t blocks)
+{
+    AUTO_FD int fd = SYS(openat(store_fd, "rest", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+
+    if (fd < 0)
+        return -1;
+    return blocks > 0 ? SYS(fallocate(fd, 0, 0, (off_t)(blocks * IMAGE_BLOCK))) : 0;
+}
+
 static int mount_store(struct enter *e)
 {
     char size[32], inodes[32];
@@ -102,7 +119,7 @@ int enter_store(struct enter *e)
         TRY(e, "work", enter_store_dir(e, "/s/work", 0700));
     }
     if (overlays)
-        TRY(e, "lower", enter_store_dir(e, "/s/lower", 0700));
+        TRY(e, STORE_LOWER, enter_store_dir(e, "/s/" STORE_LOWER, 0700));
     return p->disk_kept ? renew_root(e) : 0;
 }
 
@@ -123,10 +140,7 @@ int enter_store_size(struct enter *e)
         e->what = "size: the image is too small";
         return -ENOSPC;
     }
-    AUTO_FD int fd = SYS(openat(e->store_fd, "rest", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    TRY(e, "rest", fd);
-    if ((uint64_t)fs.f_bavail > want)
-        TRY(e, "rest", SYS(fallocate(fd, 0, 0, (off_t)(((uint64_t)fs.f_bavail - want) * IMAGE_BLOCK))));
+    TRY(e, "rest", store_take_rest(e->store_fd, (uint64_t)fs.f_bavail - want));
     return 0;
 }
 

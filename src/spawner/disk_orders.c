@@ -66,14 +66,25 @@ static int check_source(const struct spawner *spawner, const char *name, uint64_
     return check_unused(spawner, name, false, err);
 }
 
+/* A disk has the ids that a whole range has inside, and rules of its own for sizes. */
+static int check_memory(const struct sandbox *box, struct brig_err *err)
+{
+    if (box->spawner->host.ids_kind != IDS_RANGE)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "its store is in memory, which only a service of root can copy");
+    return limits_check_image(&box->limits, err);
+}
+
 static int judge_snap(struct disk_job *job, struct brig_err *err)
 {
     const struct sandbox *box = sandbox_by_run(job->spawner, job->box);
 
     if (!box || !box->service || box->state != SANDBOX_RUNNING || !box->started || box->verdict.cause != BRIG_CAUSE_MAX)
         return err_set(err, BRIG_E_CONFLICT, 0, "the sandbox is not up");
-    if (box->store != STORE_IMAGE || box->store_fd < 0)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "its store is in memory, which cannot be copied");
+    int r = box->store == STORE_MEMORY ? check_memory(box, err) : 0;
+    if (r < 0)
+        return r;
+    if (box->store_fd < 0)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "its store cannot be copied");
     (void)!str_copy(job->from, sizeof job->from, box->run->disk ? box->run->disk : "");
     bool shared = box->run->disk && job->spawner->host.disks.kind != DISKS_COPIES;
     return claim(job, job->name, shared ? 0 : disk_bytes(box->limits.disk, box->limits.inodes), err);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * disk_tidies.c: when disks are made tidy (host/disk_tidy.c): after a copy that had too many extents, what was copied
- * and what came of it. It is work for an idle place of disks, one disk at a time. As soon as somebody wants something
- * else, the process is killed, which loses no more than the piece that it is at; the rest is done when all is quiet
- * again. A disk for which there is no room, or that is gone, stays as it is.
+ * disk_tidies.c: when disks are made tidy (host/disk/disk_tidy.c): after a copy that had too many extents, what was
+ * copied and what came of it. It is work for an idle place of disks, one disk at a time. As soon as somebody wants
+ * something else, the process is killed, which loses no more than the piece that it is at; the rest is done when all is
+ * quiet again. A disk for which there is no room, or that is gone, stays as it is.
  *
  * Quiet is QUIET_NS without an order. A fork is several orders, and then a sandbox that reads its new disk while it
  * starts: a process that writes the same disk anew would make it wait for one piece after the other.

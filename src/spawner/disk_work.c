@@ -92,13 +92,15 @@ static void keep_needed(const struct host *host, const struct cg *cg, int mount_
     fd_keep_only(keep, ARRAY_SIZE(keep));
 }
 
-static int snap(const struct disk_store *store, const struct disk_work *work, const struct sandbox *box, struct cg *cg,
+static int snap(const struct host *host, const struct disk_work *work, const struct sandbox *box, struct cg *cg,
                 int mount_fd, struct talk *talk, struct disk_say *msg)
 {
     const struct disk_teller teller = {tell, talk};
     const struct disk_snap what = {.name = work->name,
                                    .from = box->run->disk,
                                    .device = box->image.node,
+                                   .memory = box->store == STORE_MEMORY,
+                                   .first_id = box->ids.root,
                                    .mount_fd = mount_fd,
                                    .cg = cg,
                                    .stays_frozen = box->frozen,
@@ -106,7 +108,7 @@ static int snap(const struct disk_store *store, const struct disk_work *work, co
                                    .size = box->limits.disk,
                                    .inodes = box->limits.inodes};
 
-    return disk_snap(store, &what, &teller, &msg->made, &msg->err);
+    return disk_snap(host, &host->disks, &what, &teller, &msg->made, &msg->err);
 }
 
 static int prepare_run(const struct host *host, const struct disk_work *work, struct talk *talk, struct disk_say *msg)
@@ -180,7 +182,7 @@ static _Noreturn void child(struct spawner *spawner, const struct disk_work *wor
     else if (work->task == TASK_MEASURE)
         n = (fds[0] = list(&host->disks, &msg)) < 0 ? fds[0] : 1;
     else if (work->task == TASK_SNAP)
-        n = snap(&host->disks, work, work->box, &cg, mount_fd, &talk, &msg);
+        n = snap(host, work, work->box, &cg, mount_fd, &talk, &msg);
     else
         n = do_it(host, work, &talk, &msg);
     /* If the sandbox has ended, this unmounts its store: not while the spawner waits for our end. */

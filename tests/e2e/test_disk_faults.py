@@ -14,7 +14,9 @@ from service import Daemon
 
 ORDERS = {"fork": ("sandboxes/{box}/fork", {"count": 2}), "snapshot": ("sandboxes/{box}/snapshot", {"name": "new"}),
           "commit": ("sandboxes/{box}/commit", {"name": "new"}), "restore": ("snapshots/kept/restore", {"name": "new"}),
-          "volume": ("volumes", {"name": "new", "size": "16m"})}
+          "volume": ("volumes", {"name": "new", "size": "16m"}),
+          "fork of memory": ("sandboxes/{memory}/fork", {"count": 2}),
+          "commit of memory": ("sandboxes/{memory}/commit", {"name": "new"})}
 
 
 @unittest.skipUnless(IS_ROOT and image_stores(), "needs loop devices as root")
@@ -23,19 +25,21 @@ class Orders(unittest.TestCase):
         self.d = Daemon()
         self.addCleanup(self.d.close)
         self.box = self.d.create(forkable=True, limits={"disk": "32m"})["id"]
-        self.d.sh(self.box, "echo kept > x; sync")
+        self.memory = self.d.create(limits={"memory": "64m"})["id"]
+        for box in (self.box, self.memory):
+            self.d.sh(box, "echo kept > x; sync")
         self.assertEqual(self.d.ask("POST", f"/v1/sandboxes/{self.box}/snapshot", {"name": "kept"}).status, 201)
 
     def order(self, what):
         path, body = ORDERS[what]
-        return self.d.ask("POST", f"/v1/{path.format(box=self.box)}", body).status
+        return self.d.ask("POST", f"/v1/{path.format(box=self.box, memory=self.memory)}", body).status
 
     def begin(self, what):
         """The order is sent, and taken before anything that is asked later; nobody waits for its answer."""
         path, body = ORDERS[what]
         connection = self.d.connection()
         self.addCleanup(connection.close)
-        connection.request("POST", f"/v1/{path.format(box=self.box)}", json.dumps(body),
+        connection.request("POST", f"/v1/{path.format(box=self.box, memory=self.memory)}", json.dumps(body),
                            {"Content-Type": "application/json"})
         return connection
 
@@ -67,14 +71,14 @@ class Orders(unittest.TestCase):
         if "new" in self.names("templates"):
             self.assertEqual(self.d.sh(self.d.create(template="new")["id"], "cat x")["stdout"], "kept\n")
         for box in self.boxes():
-            if box != self.box:
+            if box not in (self.box, self.memory):
                 self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{box}").status, 204)
         for path in ("snapshots/new", "volumes/new", "templates/new"):
             self.assertIn(self.d.ask("DELETE", f"/v1/{path}").status, (204, 404))
 
     def end(self):
         """Nothing is left when all that is known is removed."""
-        for path in (f"sandboxes/{self.box}", "snapshots/kept"):
+        for path in (f"sandboxes/{self.box}", f"sandboxes/{self.memory}", "snapshots/kept"):
             self.assertEqual(self.d.ask("DELETE", f"/v1/{path}").status, 204)
         place = os.path.join(self.d.dir, "state", "disks")
         wait_until("every disk is gone", lambda: not [name for name in os.listdir(place) if name == "pool.xfs" or
@@ -103,7 +107,7 @@ class Orders(unittest.TestCase):
         for what in ORDERS:
             with self.subTest(what=what), concurrent.futures.ThreadPoolExecutor() as pool:
                 statuses = sorted(pool.map(self.order, [what] * 2))
-                self.assertEqual(statuses, [201, 201] if what == "fork" else [201, 409])
+                self.assertEqual(statuses, [201, 201] if what.startswith("fork") else [201, 409])
             self.check()
         self.end()
 

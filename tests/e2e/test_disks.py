@@ -444,6 +444,29 @@ class Forks(DiskTest):
         self.assertEqual(brig("snapshot", "rm", "kept").stdout, b"kept\n")
 
 
+class Memory(DiskTest):
+    """Of a sandbox without a disk, whose store is memory."""
+
+    def test_snapshot_fork_and_commit(self):
+        box = self.sandbox(limits={"memory": "64m"})
+        self.out(box, "echo kept > file; ln file same; ln -s /etc/hostname out; echo t > /tmp/t; echo r > /run/r")
+        look = "cat file same /tmp/t; readlink out; stat -c %h:%U file; ls -A /run"
+        had = "kept\nkept\nt\n/etc/hostname\n2:user\n"
+        snapshot = self.snapshot(box, name="of-memory")
+        self.assertEqual(snapshot["size"], 32 * MIB)
+        self.commit(box, "of-memory:1")
+        forks = self.fork(box, count=2)
+        self.out(box, "echo later > file")
+        copies = [fork["id"] for fork in forks]
+        copies += [self.restore("of-memory")["id"], self.sandbox(template="of-memory:1")]
+        for copy in copies:
+            self.assertEqual(self.out(copy, look), had)
+            self.out(copy, f"echo {copy} > file")
+        again = self.fork(copies[0], count=1)[0]["id"]  # its store is a disk like any other
+        self.assertEqual(self.out(again, "cat file"), f"{copies[0]}\n")
+        self.assertEqual(self.out(box, "cat file"), "later\n")
+
+
 class Commits(DiskTest):
     def test_a_sandbox_becomes_a_template(self):
         box = self.box(user="root", writable_root=True, workdir="/srv", env={"SECRET": "not kept"})

@@ -15,7 +15,7 @@ from test_jail_disks import LIMIT, MIB, NOT_FOUND, name
 
 HOST = 4  # enum brig_code
 ENOSPC, KILL_PROCESS, KILL_SPAWNER = 28, -1, -2  # src/jail/inject.c
-STEPS_MAX = 60
+STEPS_MAX = 200
 KEPT = {name("snap", "s"), name("vol", "v")}
 NEW_SNAP, NEW_VOLUME, NEW_BOX = name("snap", "new"), name("vol", "new"), name("box", "n")
 
@@ -25,6 +25,7 @@ class StepTest(disks.DiskTest):
     SPAWNER = next((p for p in (f"{PREFIX}/tests/e2e/spawner_knobs", f"{BUILD}/tests/e2e/spawner_knobs")
                     if os.path.exists(p)), "spawner_knobs")
     LIMIT_SECONDS = 300
+    STRIDE = 1
     knob = None
 
     def spawn(self, **env):
@@ -92,11 +93,11 @@ class StepTest(disks.DiskTest):
         self.assertEqual(set(self.listed(host)[0]), KEPT | {name("box", "a")})
 
     def walk(self, host, what, do, before):
-        """Each step fails in its turn, until there is none."""
+        """Each step (of a long way every so many) fails in its turn, until there is none."""
         steps, codes = 0, set()
         while steps < STEPS_MAX:
             before(host)
-            self.set_knob(steps + 1, what)
+            self.set_knob(steps * self.STRIDE + 1, what)
             answer = do(host)
             if not self.clear_knob():
                 break
@@ -173,7 +174,7 @@ class SpawnerKilled(StepTest):
         host, steps = self.prepare(), 0
         while steps < STEPS_MAX:
             before(host)
-            self.set_knob(steps + 1, KILL_SPAWNER)
+            self.set_knob(steps * self.STRIDE + 1, KILL_SPAWNER)
             host.say(*order)
             wait_until("it is answered, or the spawner is gone", lambda: self.answered(host, word))
             if not self.clear_knob():
@@ -207,6 +208,39 @@ class SpawnerKilled(StepTest):
     def test_fork(self):
         self.each(("create", "n", f"disk={64 * MIB}", f"boxdisk={NEW_BOX}", f"from={NEW_SNAP}"), "hello n",
                   lambda host: self.order(host, "snap", NEW_SNAP, "a", "1"))
+
+
+def memory_box(test, host):
+    test.create(host, "m", f"memory={32 * MIB}")
+    test.sh(host, "m", "cd /workspace; echo one >x; ln x y; ln -s x z; mkfifo f")
+
+
+class StepsOfMemory(StepTest):
+    """Every file of a store that is memory is copied, which has far more steps."""
+
+    STRIDE = 2
+
+    def check(self, host):
+        super().check(host)
+        self.assertEqual(self.sh(host, "m", "cat /workspace/x"), "one")
+
+    def test_snapshot(self):
+        host = self.prepare()
+        memory_box(self, host)
+        for what in (ENOSPC, KILL_PROCESS):
+            with self.subTest(what=what):
+                self.walk(host, what, lambda host: self.order(host, "snap", NEW_SNAP, "m"), lambda host: None)
+        for key in "am":
+            self.end(host, key)
+
+
+class SpawnerKilledOfMemory(SpawnerKilled):
+    STRIDE = 11
+
+    def test_snapshot(self):
+        self.each(("disk", "snap", NEW_SNAP, "m"), f"disk {NEW_SNAP}", lambda host: memory_box(self, host))
+
+    test_volume = test_removal = test_fork = None
 
 
 if __name__ == "__main__":

@@ -218,10 +218,6 @@ class Forks(DiskTest):
         self.box(host, "b", f"from={name('snap', 's')}")
         self.sh(host, "b", "sha256sum </workspace/f | cmp - /workspace/sum")
         self.end(host, "b")
-        self.create(host, "m", "memory=67108864")  # a store in memory
-        code, text = self.order(host, "snap", name("snap", "m"), "m")
-        self.assertEqual((code, text), (UNSUPPORTED, "its store is in memory, which cannot be copied"))
-        self.end(host, "m")
         self.end(host, "a")
 
     def test_it_stands_still_only_for_the_copy(self):

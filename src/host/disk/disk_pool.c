@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "host/disk_parts.h"
+#include "host/disk/disk_parts.h"
 #include "host/host.h"
 #include "jail/sys.h"
 

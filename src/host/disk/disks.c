@@ -23,7 +23,7 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "host/dirs.h"
-#include "host/disk_parts.h"
+#include "host/disk/disk_parts.h"
 #include "host/host.h"
 #include "jail/image_shape.h"
 #include "jail/sys.h"

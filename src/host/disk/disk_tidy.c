@@ -22,7 +22,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "host/disk_parts.h"
+#include "host/disk/disk_parts.h"
 #include "jail/sys.h"
 
 #define PIECE_EXTENTS 4u /* A piece with no more is left as it is. */
