@@ -320,7 +320,9 @@ enum brig_cause program_gone(struct program *p, const char *why, const struct bo
     }
     p->limits_hit |= end->limits_hit;
     str_cut(p->detail, sizeof p->detail, end->detail[0] ? end->detail : "the sandbox has ended");
-    return end->cause == BRIG_CAUSE_OOM || end->cause == BRIG_CAUSE_HOST_ERROR ? end->cause : BRIG_CAUSE_SANDBOX_GONE;
+    return end->cause == BRIG_CAUSE_OOM || end->cause == BRIG_CAUSE_PIDS_LIMIT || end->cause == BRIG_CAUSE_HOST_ERROR
+               ? end->cause
+               : BRIG_CAUSE_SANDBOX_GONE;
 }
 
 int program_exit_code(const struct program *p)

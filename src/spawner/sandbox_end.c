@@ -33,6 +33,20 @@ static void count(struct sandbox *s)
         s->usage.wall_ms = (s->exit.at_ns - s->started_ns) / NS_PER_MS;
 }
 
+/*
+ * A kernel in a process of the host ends when the host's kernel kills one of its processes for want of memory, or
+ * refuses it another thread. Its programs notice that before we see it end, and brigd may have asked for the end by
+ * then. BRIG_CAUSE_MAX: it was neither.
+ */
+static enum brig_cause own_kernel_cause(const struct sandbox *s)
+{
+    if (!s->own_kernel || (s->verdict.cause != BRIG_CAUSE_MAX && s->verdict.cause != BRIG_CAUSE_CANCELLED))
+        return BRIG_CAUSE_MAX;
+    if (cg_oom_killed(&s->cg))
+        return cause_oom_is_ours(s->usage.memory_peak_bytes, s->limits.memory) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
+    return service_pids_refused(s) > 0 ? BRIG_CAUSE_PIDS_LIMIT : BRIG_CAUSE_MAX;
+}
+
 static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
 {
     const enum brig_cause verdict = s->verdict.cause;
@@ -59,10 +73,11 @@ static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
     if (s->exited && !s->service && verdict_came_late(&s->verdict, s->exit.at_ns))
         return cause_of_exit((int)s->exit.status, done->limits_hit, s->usage.memory_peak_bytes, s->limits.memory,
                              done->detail, sizeof done->detail);
-    if (verdict != BRIG_CAUSE_MAX) {
+    const enum brig_cause lost = own_kernel_cause(s);
+    if (verdict != BRIG_CAUSE_MAX || lost != BRIG_CAUSE_MAX) {
         if (!s->exited)
             done->signal = SIGKILL;
-        return verdict;
+        return lost != BRIG_CAUSE_MAX ? lost : verdict;
     }
     /* pid 1 died without a word: v2's oom.group kills it with the rest. A service lives on when others are killed. */
     done->signal = SIGKILL;
@@ -85,6 +100,9 @@ static void add_detail(struct sandbox *s, struct wire_done *done)
                  s->locks_over);
     if (done->cause == BRIG_CAUSE_HOST_ERROR)
         str_cut(done->detail, sizeof done->detail, cause_host_oom);
+    if (done->cause == BRIG_CAUSE_PIDS_LIMIT)
+        str_cut(done->detail, sizeof done->detail,
+                "the kernel of the sandbox was refused a thread: its own threads count as processes");
     if (done->cause == BRIG_CAUSE_SANDBOX_GONE)
         snprintf(done->detail, sizeof done->detail,
                  s->service ? "pid 1 of the sandbox ended" : "pid 1 of the sandbox ended before the program");
