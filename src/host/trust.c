@@ -107,34 +107,47 @@ static int attach_at(int tree, const char *path, bool first)
                : 0;
 }
 
+int trust_put(int tree, struct brig_err *err)
+{
+    int r = attach_at(tree, TRUST_PLACE, true);
+
+    if (r == -ENODATA)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "%s: the root file system has no such file to put a CA bundle over",
+                       TRUST_PLACE);
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(others); i++) {
+        r = attach_at(tree, others[i], false);
+        r = r == -ENODATA ? 0 : r;
+    }
+    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "CA bundle: attach") : 0;
+}
+
 static int attach_inside(void *arg)
 {
     const struct job *job = arg;
 
     if (SYS(setns(job->mnt_fd, CLONE_NEWNS)) < 0)
         return err_host(job->err, "CA bundle: enter the sandbox's tree");
-    int r = attach_at(job->tree, TRUST_PLACE, true);
-    if (r == -ENODATA)
-        return err_set(job->err, BRIG_E_UNSUPPORTED, 0,
-                       "%s: the root file system has no such file to put a CA bundle over", TRUST_PLACE);
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(others); i++) {
-        r = attach_at(job->tree, others[i], false);
-        r = r == -ENODATA ? 0 : r;
-    }
-    return r < 0 ? err_set(job->err, BRIG_E_HOST, -r, "CA bundle: attach") : 0;
+    return trust_put(job->tree, job->err);
+}
+
+int trust_make(const char *name, int fd, uid_t owner, struct brig_err *err)
+{
+    AUTO_FD int dir = shelf();
+    int tree = dir < 0 ? -1 : make(dir, name, fd, owner);
+
+    return tree < 0 ? err_host(err, "CA bundle") : tree;
 }
 
 int trust_attach(int mnt_fd, const char *name, int fd, uid_t owner, struct brig_err *err)
 {
-    AUTO_FD int dir = shelf();
-    AUTO_FD int tree = dir < 0 ? -1 : make(dir, name, fd, owner);
+    AUTO_FD int tree = trust_make(name, fd, owner, err);
     struct job job = {mnt_fd, tree, err};
-    int r;
+    int r = tree;
 
-    err->code = BRIG_E_NONE;
     if (tree < 0)
-        r = err_host(err, "CA bundle");
-    else if ((r = inside_run(attach_inside, &job)) < 0 && err->code == BRIG_E_NONE)
+        return r;
+    err->code = BRIG_E_NONE;
+    if ((r = inside_run(attach_inside, &job)) < 0 && err->code == BRIG_E_NONE)
         (void)err_set(err, BRIG_E_HOST, -r, "CA bundle: helper");
     return r;
 }

@@ -22,5 +22,11 @@ int trust_check(int fd, struct brig_err *err) MUST_CHECK;
  */
 int trust_attach(int mnt_fd, const char *name, int fd, uid_t owner, struct brig_err *err) MUST_CHECK;
 void trust_forget(const char *name);
+/*
+ * The same in two steps, for a root that no process has entered yet. trust_make() returns a detached mount of the
+ * bundle; trust_put() puts it over the places of the tree whose root is the working directory.
+ */
+int trust_make(const char *name, int fd, uid_t owner, struct brig_err *err) MUST_CHECK;
+int trust_put(int tree, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -33,7 +33,7 @@ struct carried *carried_alloc(struct runner *runner)
         return NULL;
     sandbox_init(&box->s, &runner->spawner);
     box->runner = runner;
-    box->dir_fd = box->listen_fd = box->netns_fd = -1;
+    box->dir_fd = box->listen_fd = box->netns_fd = box->guest_fd = -1;
     box->opening = OPENING_INIT;
     box->opening.loop = runner->spawner.loop;
     box->child = RUNNER_CHILD_INIT;
@@ -54,6 +54,7 @@ void carried_removed(struct carried *box)
     opening_drop(&box->opening);
     base_close_fd(&box->listen_fd);
     base_close_fd(&box->netns_fd);
+    base_close_fd(&box->guest_fd);
     base_close_fd(&box->s.gate_ns_fd);
     state_remove(box);
     base_close_fd(&box->dir_fd);

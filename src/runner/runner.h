@@ -41,7 +41,9 @@ struct carried {
     /* ---- the carrier's own ---- */
     struct runner_child child; /* the runtime while it is at work */
     int netns_fd;
-    void *own; /* Anything else; freed by remove(). */
+    int guest_fd; /* runsc.c: the file system of the socket, which the guest has too; else -1. */
+    bool sealed;  /* runsc.c: nothing can be made there any more. */
+    void *own;    /* Anything else; freed by remove(). */
 };
 
 struct runner {

@@ -6,9 +6,11 @@
  *
  * What is different:
  *
- *   stream    A listening socket cannot be handed to a guest. brig-init listens on /.brig/run/s, in a directory of the
- *             box that is bound there; `--host-uds=create` makes that a socket of the host. The guest can put anything
- *             else there, so only a socket is connected to, never what a link leads to.
+ *   stream    A listening socket cannot be handed to a guest. brig-init listens on /.brig/run/s, on a file system of
+ * the box alone; `--host-uds=create` makes that a socket of the host. We have a descriptor of it. When we have
+ *             connected for the first time, before any program of the tenant runs, it becomes read-only for good: root
+ *             inside can neither fill it nor put another socket there. Only a socket is connected to, never what a link
+ *             leads to.
  *   kernel    The version is that of the Go module where `--version` knows none. The platform is systrap where this
  *             runsc has it, else ptrace. kvm is only used when it is asked for, and when a sandbox with it has come up
  *             within KVM_PROBE_MS: it is known to hang where /dev/kvm exists.
@@ -16,6 +18,7 @@
  *   reading   That another kernel answers is read from the sentry: its program is the runsc that we started, and it has
  *             a filter of its own.
  */
+#include <linux/magic.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +27,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 #include "base/err.h"
@@ -32,12 +37,14 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "host/trust.h"
 #include "jail/sys.h"
 #include "runner/carrier.h"
 #include "runner/oci.h"
 
 #define KVM_PROBE_MS 5000
 #define STREAM_BUFFER (1 << 20)
+#define GUEST_DIR_INODES 4u /* The directory, the socket, and little else. */
 
 /* ---- what this runsc is ------------------------------------------------------------------------------- */
 
@@ -164,19 +171,98 @@ static int runsc_open(struct runner *runner, struct brig_err *err)
     return choose_platform(runner, flags, err);
 }
 
+/* ---- the place of the socket --------------------------------------------------------------------------- */
+
+static int make_guest_dir(struct carried *box, struct brig_err *err)
+{
+    char owner[16], inodes[16];
+    const struct mount_option options[] = {
+        {"mode", "700"}, {"uid", owner}, {"gid", owner}, {"size", "4096"}, {"nr_inodes", inodes}};
+
+    (void)snprintf(owner, sizeof owner, "%u", (unsigned)box->s.ids.root);
+    (void)snprintf(inodes, sizeof inodes, "%u", GUEST_DIR_INODES);
+    box->guest_fd =
+        mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    if (box->guest_fd < 0)
+        return err_host(err, "file system of the socket");
+    sandbox_move_up(&box->guest_fd);
+    return 0;
+}
+
+/* The file system itself becomes read-only, and so does every mount of it. */
+static int seal_guest_dir(struct carried *box, struct brig_err *err)
+{
+    AUTO_FD int fs = fspick(box->guest_fd, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);
+
+    if (fs < 0 || fsconfig(fs, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0 ||
+        fsconfig(fs, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0) < 0)
+        return err_host(err, "file system of the socket: read-only");
+    box->sealed = true;
+    return 0;
+}
+
+/* An earlier runner's: the gofer has it in its tree. It is ours if it is what make_guest_dir() makes, and sealed. */
+static int open_guest_dir(const struct carried *box, pid_t pid)
+{
+    const struct host *host = &box->runner->spawner.host;
+    struct stat st;
+    struct statfs fs;
+    char path[32];
+
+    (void)snprintf(path, sizeof path, "%d/root", (int)pid);
+    AUTO_FD int root = openat(host->proc_fd, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    AUTO_FD int dir = root < 0 ? -1
+                               : sys_openat2(root, &STAGE_GUEST_PLACE[1], O_PATH | O_DIRECTORY | O_NOFOLLOW, 0,
+                                             RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+    if (dir < 0 || fstat(dir, &st) < 0 || fstatfs(dir, &fs) < 0 || fs.f_type != TMPFS_MAGIC ||
+        !(fs.f_flags & ST_RDONLY) || fs.f_files > GUEST_DIR_INODES || st.st_uid != box->s.ids.root)
+        return -1;
+    return take_fd(&dir);
+}
+
+static int runsc_find(struct carried *box, struct brig_err *err)
+{
+    const struct cg *cg = &box->s.cg;
+    char text[16384], *save = NULL;
+    int dir = cg->v2_fd;
+
+    for (size_t i = 0; dir < 0 && i < CG_HIERARCHIES; i++)
+        dir = cg->v1_fd[i];
+    if (fd_read_file(dir, "cgroup.procs", text, sizeof text) < 0)
+        return err_host(err, "cgroup.procs");
+    for (char *word = strtok_r(text, "\n", &save); word && box->guest_fd < 0; word = strtok_r(NULL, "\n", &save)) {
+        uint64_t pid;
+        if (parse_u64(word, &pid) == 0 && pid > 1 && pid <= INT32_MAX)
+            box->guest_fd = open_guest_dir(box, (pid_t)pid);
+    }
+    if (box->guest_fd < 0)
+        return err_set(err, BRIG_E_HOST, ENOENT, "the socket of sandbox %s is not there any more", box->s.id);
+    sandbox_move_up(&box->guest_fd);
+    box->sealed = true;
+    return 0;
+}
+
 /* ---- a sandbox ---------------------------------------------------------------------------------------- */
 
-/* A directory of the guest's root, and its network. */
+/* The guest's own kernel mounts the root, so a CA bundle must be in it before. */
+static int take_trust(struct carried *box, struct stage *stage, struct brig_err *err)
+{
+    struct sandbox *s = &box->s;
+
+    if (s->run->trust_fd < 0)
+        return 0;
+    s->trust = true; /* It is forgotten at the end. */
+    stage->trust_fd = trust_make(s->id, s->run->trust_fd, s->ids.root, err);
+    base_close_fd(&s->run->trust_fd);
+    return stage->trust_fd < 0 ? stage->trust_fd : 0;
+}
+
+/* The places that the guest shares with us, and its network. */
 static int runsc_prepare(struct carried *box, struct stage *stage, struct brig_err *err)
 {
     struct sandbox *s = &box->s;
     const struct host *host = &s->spawner->host;
 
-    if (s->run->trust_fd >= 0)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider runsc has no brokered secrets");
-    /* It could fill the directory of the host in which its brig-init listens. */
-    if (s->run->flags & BRIG_RUN_ROOT)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider runsc has no root inside");
     if (s->run->gate.on && !box->runner->gofer_ns)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "runsc %s has no network here: a newer one is needed",
                        box->runner->version);
@@ -185,13 +271,13 @@ static int runsc_prepare(struct carried *box, struct stage *stage, struct brig_e
         if (!s->run->binds[i].read_only)
             return err_set(err, BRIG_E_UNSUPPORTED, 0, "bind %s: the provider runsc has no writable binds",
                            s->run->binds[i].target);
-    if (mkdirat(box->dir_fd, STAGE_GUEST_DIR, 0700) < 0 ||
-        fchownat(box->dir_fd, STAGE_GUEST_DIR, s->ids.root, s->ids.root, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_host(err, "directory of the socket");
+    int r = make_guest_dir(box, err);
     stage->guest_dir = true;
-    if (!s->run->gate.on)
-        return 0;
-    int r = stage_make_netns(box->runner, &s->gate_ns_fd, err);
+    if (r == 0)
+        r = take_trust(box, stage, err);
+    if (r < 0 || !s->run->gate.on)
+        return r;
+    r = stage_make_netns(box->runner, &s->gate_ns_fd, err);
     const struct netgate_place place = {
         .ns_fd = s->gate_ns_fd, .behind = true, .proc_fd = host->proc_fd, .host_ns = host->ns[NS_NET]};
     return r < 0 ? r : netgate_link(&place, box->netns_fd, err);
@@ -226,8 +312,7 @@ static int runsc_connect(struct carried *box, struct brig_err *err)
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     struct stat st;
     int size = STREAM_BUFFER;
-    AUTO_FD int name =
-        sys_openat2(box->dir_fd, STAGE_GUEST_DIR "/s", O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+    AUTO_FD int name = sys_openat2(box->guest_fd, "s", O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
     AUTO_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (name < 0 || fd < 0)
@@ -237,6 +322,9 @@ static int runsc_connect(struct carried *box, struct brig_err *err)
     (void)snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d", name);
     if (connect(fd, (const struct sockaddr *)&at, sizeof at) < 0)
         return err_host(err, "connect to brig-init");
+    int r = box->sealed ? 0 : seal_guest_dir(box, err);
+    if (r < 0)
+        return r;
     (void)!setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size);
     return take_fd(&fd);
 }
@@ -274,4 +362,5 @@ const struct carrier_ops carrier_runsc = {.name = "runsc",
                                           .open = runsc_open,
                                           .start = oci_start,
                                           .judge = runsc_judge,
-                                          .connect = runsc_connect};
+                                          .connect = runsc_connect,
+                                          .find = runsc_find};

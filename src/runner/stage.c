@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "host/trust.h"
 #include "jail/sys.h"
 #include "runner/carrier.h"
 
@@ -79,14 +80,15 @@ static int clone_init(const struct host *host)
     return take_fd(&fd);
 }
 
-/* By its path in the host's tree, where we are now. */
-static int clone_guest_dir(const struct carried *box)
+/* The root is a link of the tenant's image at worst: every place is looked up inside of it. */
+static int attach_trust(const struct stage *stage)
 {
-    char path[4200];
+    struct brig_err err = {0};
 
-    if (str_format(path, sizeof path, "%s/%s/" STAGE_GUEST_DIR, box->runner->dir, box->s.id) < 0)
-        return -1;
-    return open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+    if (stage->trust_fd < 0 || (chdir(STAGE_ROOTFS) == 0 && trust_put(stage->trust_fd, &err) == 0))
+        return 0;
+    errno = err.errnum ? err.errnum : ENOENT;
+    return -1;
 }
 
 static int arrange_fds(const struct carried *box, int words)
@@ -114,7 +116,7 @@ static _Noreturn void stage_child(const struct carried *box, const struct stage 
     static char *const environment[] = {(char *)"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
     const struct host *host = &box->runner->spawner.host;
     struct setup_msg built = {.type = SETUP_MAP_ME};
-    int tree = -1, store = -1, init = -1, guest = -1;
+    int tree = -1, store = -1, init = -1;
 
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != box->runner->pid)
         _exit(125);
@@ -132,16 +134,16 @@ static _Noreturn void stage_child(const struct carried *box, const struct stage 
         (void)fail(stage, "cgroup");
     else if (stage_enter_host(host) < 0 || (init = clone_init(host)) < 0)
         (void)fail(stage, "host tree");
-    else if (stage->guest_dir && (guest = clone_guest_dir(box)) < 0)
-        (void)fail(stage, "directory of the socket");
     else if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         (void)fail(stage, "mount namespace");
     else if (close_cgroups() < 0 || (stage->hide_v2 && hide_v2() < 0))
         (void)fail(stage, "/sys/fs/cgroup");
     else if (attach(stage->work_fd, "/tmp") < 0 || attach(tree, STAGE_ROOTFS) < 0 ||
              attach(init, STAGE_ROOTFS "/.brig/init") < 0 ||
-             (guest >= 0 && attach(guest, STAGE_ROOTFS STAGE_GUEST_PLACE) < 0))
+             (stage->guest_dir && attach(box->guest_fd, STAGE_ROOTFS STAGE_GUEST_PLACE) < 0))
         (void)fail(stage, "attach the root");
+    else if (attach_trust(stage) < 0)
+        (void)fail(stage, "CA bundle");
     else if (chdir(STAGE_BUNDLE) < 0 || arrange_fds(box, words) < 0)
         (void)fail(stage, "descriptors");
     else {
@@ -294,4 +296,5 @@ void stage_done(struct stage *stage)
     sandbox_plan_done(&stage->build);
     base_close_fd(&stage->setup_fd);
     base_close_fd(&stage->work_fd);
+    base_close_fd(&stage->trust_fd);
 }

@@ -22,7 +22,6 @@
 #define STAGE_STATE "/tmp/rt"
 #define STAGE_PID "/tmp/b/pid"
 #define STAGE_LISTEN_FD 3
-#define STAGE_GUEST_DIR "g" /* in the directory of a box */
 #define STAGE_GUEST_PLACE "/.brig/run"
 
 struct stage {
@@ -31,9 +30,10 @@ struct stage {
     int work_fd;             /* the tmpfs */
     const char *const *argv; /* the runtime, as it is executed in the host's tree */
     bool hide_v2;            /* In a hybrid tree of cgroups the v2 half is not mounted. */
-    bool guest_dir;          /* STAGE_GUEST_DIR of the box is at /.brig/run, for the socket of brig-init. */
+    bool guest_dir;          /* box->guest_fd is mounted at /.brig/run, for the socket of brig-init. */
+    int trust_fd;            /* A CA bundle (host/trust.h) for the root, where none can be put in later; else -1. */
 };
-#define STAGE_INIT ((struct stage){.build = BUILD_INIT, .setup_fd = -1, .work_fd = -1})
+#define STAGE_INIT ((struct stage){.build = BUILD_INIT, .setup_fd = -1, .work_fd = -1, .trust_fd = -1})
 
 /* Plans the root, makes the tmpfs and the network namespace. */
 int stage_prepare(struct carried *box, struct stage *stage, struct brig_err *err) MUST_CHECK;

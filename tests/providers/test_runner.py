@@ -21,6 +21,11 @@ LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps
           "root_readonly proc fds memory cpu pids disk inodes").split()
 
 
+FORKS = ("import os, time\n"
+         "for i in range(1000):\n"
+         "    if os.fork() == 0: time.sleep(600)\n")
+
+
 def comm(pid):
     with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
         return f.read().strip()
@@ -283,11 +288,29 @@ class Runsc(Carried):
 
     SPACES = ("user", "mnt", "pid", "net", "ipc", "uts")
 
-    def root_inside(self):
-        """Refused: it could write to the host's directory in which its brig-init listens."""
-        answer = self.d.ask("POST", "/v1/sandboxes", {"user": "root", "writable_root": True})
-        self.assertEqual((answer.status, answer.json["error"]["message"]),
-                         (422, "the provider runsc has no root inside"))
+    def test_root_inside_cannot_reach_the_directory_of_its_socket(self):
+        """The socket of brig-init is on a file system of this sandbox alone, which is sealed before a program runs."""
+        box = self.box(user="root", writable_root=True, limits={"disk": "64m"})
+        place = next(p for p in (f"/proc/{pid}/root/.brig/run" for pid in members(box)) if os.path.exists(p))
+        facts = [os.stat(f"{place}{name}") for name in ("", "/s")]
+        self.assertTrue(os.statvfs(place).f_flag & os.ST_RDONLY)
+        tries = ("echo x > /.brig/run/x", "mkdir /.brig/run/d", "rm /.brig/run/s", "mv /.brig/run/s /.brig/run/t",
+                 "ln -s /etc /.brig/run/l", "ln /.brig/run/s /.brig/run/h")
+        done = self.d.sh(box, "id -u; cd /.brig/run && ls -A; " +
+                         "; ".join(f"{{ {t}; }} 2>/dev/null && echo 'did: {t}'" for t in tries) + "; ls -A; "
+                         "chmod 777 . s; chown 1000 . s; touch s")  # its own kernel may pretend that these work
+        self.assertEqual(done["stdout"], "0\ns\ns\n", done)
+        self.assertEqual([os.stat(f"{place}{name}") for name in ("", "/s")], facts)
+        of_host = os.listdir(f"{self.d.dir}/run/runner-{self.PROVIDER}/{box}")
+        self.assertEqual(set(of_host) - {"s"}, {"state"})
+        for name in ("brigd", f"brig-r-{self.PROVIDER}"):  # what comes after finds it, and the socket is the same
+            old = self.d.children()[name]
+            os.kill(old, signal.SIGKILL)
+            wait_until("another one", lambda: self.d.children().get(name, old) != old)
+            self.d.wait_ready()
+            wait_until("it answers again",
+                       lambda: self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["true"]}).status == 200)
+        self.assertEqual(self.d.sh(box, "cd /.brig/run; echo x > y || ls")["stdout"], "s\n")
 
     def init_of(self, box):
         """The sentry."""
@@ -328,6 +351,10 @@ class Runsc(Carried):
         self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["python3", "-c", "x = b'x' * (600 << 20)"]})
         wait_until("it has a certificate", lambda: self.d.ask("GET", f"/v1/certificates/{box}").status == 200)
         self.assertEqual(self.certificate(box)["cause"], "oom")
+        for limits, code, cause in (({"memory": "256m"}, "x = b'x' * (600 << 20)", "oom"),
+                                    ({"pids": 60}, FORKS, "pids-limit")):
+            ran = self.d.ask("POST", "/v1/run", {"language": "python", "code": code, "limits": limits})
+            self.assertEqual((ran.status, ran.json["receipt"]["outcome"]["cause"]), (200, cause), ran)
 
     def test_binds(self):
         with open(f"{self.share}/in/given", "w", encoding="utf-8") as f:
@@ -356,6 +383,21 @@ class Runsc(Carried):
         text = "import errno, socket; print(errno.errorcode[socket.socket().connect_ex(('93.184.216.34', 443))])"
         self.assertEqual(self.d.run(none, "python3", "-I", "-c", text)["stdout"], "ENETUNREACH\n")
 
+    def test_the_bundle_of_brokered_secrets_is_where_libraries_look(self):
+        self.assertEqual(self.d.ask("PUT", "/v1/secrets/TOKEN", {"value": "a-value-of-a-secret", "broker": {
+            "hosts": ["api.example.com"], "header": "Authorization", "format": "Bearer %s"}}).status, 201)
+        box = self.box(network={"rules": [{"action": "allow", "domain": "api.example.com"}]},
+                       secrets=[{"name": "TOKEN", "env": "TOKEN"}])
+        text = ("import os, ssl\n"
+                "print(os.environ['TOKEN'][:12], os.environ['SSL_CERT_FILE'])\n"
+                "names = [dict(x[0] for x in c['subject']) for c in ssl.create_default_context().get_ca_certs()]\n"
+                "print(sum('brig' in str(n) for n in names))\n"
+                "try: open('/etc/ssl/certs/ca-certificates.crt', 'a')\n"
+                "except OSError as e: print(type(e).__name__)\n")
+        done = self.d.run(box, "python3", "-I", "-c", text)
+        self.assertRegex(done["stdout"],
+                         r"^brig-secret- /etc/ssl/certs/ca-certificates.crt\n1\n(Permission|OS)Error\n$", done)
+
     def test_check(self):
         answer = self.d.ask("POST", f"/v1/providers/{self.PROVIDER}/check")
         self.assertEqual(answer.status, 200, answer)
@@ -367,7 +409,7 @@ class Runsc(Carried):
 @needs_root
 @unittest.skipUnless(os.path.exists(RUNSC_NEW), f"there is no {RUNSC_NEW}: tools/runsc.sh build")
 class InRunsc(Runsc, unittest.TestCase):
-    CONFIG = f'[runsc]\npath = "{RUNSC_NEW}"\n'
+    CONFIG = f'[runsc]\npath = "{RUNSC_NEW}"\n[secrets]\ninsecure_plaintext = true\n'
     KERNEL, VERSION = "gvisor systrap", r"^0\.0\.0-20"
 
 
@@ -380,6 +422,9 @@ class InOldRunsc(Runsc, unittest.TestCase):
     KERNEL, VERSION = "gvisor ptrace", r"^0\.0~20"
     ON = [name for name in Runsc.ON if name not in ("pid_ns", "uid_range")]  # its sentry has neither
     SPACES = ("user", "mnt", "net", "ipc", "uts")
+
+    def test_the_bundle_of_brokered_secrets_is_where_libraries_look(self):
+        """They need a network."""
 
     def test_the_gate_holds_a_stack_of_its_own(self):
         """It refuses to be given a network of ours, so we refuse before it is asked."""

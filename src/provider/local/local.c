@@ -527,7 +527,6 @@ int provider_runner_create(struct loop *loop, int runner_fd, const char *name, s
     ops.caps &= ~(uint32_t)PROVIDER_POOL;
     if (str_eq(ops.name, "runsc")) {
         ops.caps |= PROVIDER_OWN_KERNEL;
-        ops.caps &= ~(uint32_t)PROVIDER_ROOT_INSIDE; /* It could write where its brig-init has its socket. */
         ops.protects = RUNSC_PROTECTS;
     }
     ops.pool = NULL;
