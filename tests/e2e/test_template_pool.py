@@ -206,7 +206,7 @@ class Taken(PoolTest):
         self.full()
         done = subprocess.run([BRIG, "pool", "ls"], env=self.d.env, capture_output=True, text=True, timeout=PATIENCE,
                               check=False)
-        self.assertRegex(done.stdout, r"(?m)^sandbox +set +2 +0 +2 ")
+        self.assertRegex(done.stdout, r"(?m)^sandbox +- +set +2 +0 +2 ")
 
 
 class Stale(PoolTest):
