@@ -4,8 +4,11 @@
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "codec/wire/le.h"
@@ -128,6 +131,59 @@ static void bytes_go_both_ways(void **state)
     rig_close(&rig);
 }
 
+static int ask_path(struct rig *rig, struct answer *answer, const void *path, size_t len)
+{
+    uint8_t wire[256] = {0, 0};
+
+    memcpy(wire + 2, path, len);
+    rig_call(rig, answer, SVC_PORT_CONNECT, wire, 2 + len);
+    rig_wait_for(rig, answer->done || answer->n_events == 1);
+    return answer->done ? (int)answer->errnum : 0;
+}
+
+static void a_unix_socket_by_its_path(void **state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct rig rig;
+    struct answer call = {0};
+    char dir[] = "/tmp/test_guest_ports.XXXXXX", longer[120], text[8];
+    (void)state;
+
+    assert_non_null(mkdtemp(dir));
+    int len = snprintf(address.sun_path, sizeof address.sun_path, "%s/s", dir);
+    rig_open(&rig, 0);
+    assert_int_equal(ask_path(&rig, &call, address.sun_path, (size_t)len), ENOENT);
+    rig_forget(&call);
+    int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(server, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(ask_path(&rig, &call, address.sun_path, (size_t)len), ECONNREFUSED);
+    rig_forget(&call);
+    assert_int_equal(listen(server, 8), 0);
+    assert_int_equal(ask_path(&rig, &call, address.sun_path, (size_t)len), 0);
+    int fd = accept_one(&rig, server);
+    answer_write(&call, "hello", 5);
+    rig_run(&rig, 50);
+    assert_int_equal(read(fd, text, sizeof(text)), 5);
+    assert_int_equal(write(fd, "back", 4), 4);
+    close(fd);
+    rig_wait_for(&rig, call.eof[1]);
+    assert_memory_equal(call.out[1].data, "back", 4);
+    rig_forget(&call);
+    memset(longer, '/', sizeof longer);
+    const struct {
+        const char *path;
+        size_t len;
+    } bad[] = {{"s", 1}, {"/a\0b", 4}, {longer, 108}, {"\0abstract", 9}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(ask_path(&rig, &call, bad[i].path, bad[i].len), EINVAL);
+        rig_forget(&call);
+    }
+    close(server);
+    assert_int_equal(unlink(address.sun_path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    rig_close(&rig);
+}
+
 static void nobody_there(void **state)
 {
     struct rig rig;
@@ -234,11 +290,9 @@ static void a_server_that_stops_reading_still_answers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_list_has_who_listens),
-        cmocka_unit_test(bytes_go_both_ways),
-        cmocka_unit_test(nobody_there),
-        cmocka_unit_test(neither_side_overruns_the_other),
-        cmocka_unit_test(a_server_that_stops_reading_still_answers),
+        cmocka_unit_test(the_list_has_who_listens),        cmocka_unit_test(bytes_go_both_ways),
+        cmocka_unit_test(a_unix_socket_by_its_path),       cmocka_unit_test(nobody_there),
+        cmocka_unit_test(neither_side_overruns_the_other), cmocka_unit_test(a_server_that_stops_reading_still_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

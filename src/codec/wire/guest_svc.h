@@ -77,7 +77,8 @@ enum svc_type {
 
     /* Calls for ports: */
     SVC_PORT_LIST = 48,    /* -> EVENT struct svc_port each, REPLY */
-    SVC_PORT_CONNECT = 49, /* u16 port -> EVENT (empty) when connected, DATA both ways, EOF both ways, REPLY */
+    SVC_PORT_CONNECT = 49, /* u16 port, or 0 and the path of a unix socket -> EVENT (empty) when connected, DATA both
+                              ways, EOF both ways, REPLY */
 
     /* Calls for units, the services of the sandbox (guest/init/units.c): */
     /* The list of units, once -> REPLY u32: 0 when all are up, else 1 + the index of the first that failed. */

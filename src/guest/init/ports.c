@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ports.c: lists the ports that listen inside, and connects to them.
+ * ports.c: lists the ports that listen inside, and connects to them and to unix sockets.
  *
  * The network namespace is the sandbox's, and pid 1 is in it, so a connection needs nothing from outside: brigd's bytes
  * go through a call. Each direction ends by itself, as TCP's do; the call ends when both have.
@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include "guest/init/guest_service.h"
 #include "jail/rawcall.h"
@@ -116,11 +117,31 @@ static long begin(struct port *port, bool v6)
     return ret;
 }
 
+/* A connection to a unix socket is made at once, or not at all. Returns 0, or a negative errno. */
+static long begin_at(struct port *port, const uint8_t *path, size_t len)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    if (len == 0 || len >= sizeof(address.sun_path) || path[0] != '/' || __builtin_memchr(path, '\0', len))
+        return -EINVAL;
+    __builtin_memcpy(address.sun_path, path, len);
+    long fd = raw_call3(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (raw_failed(fd))
+        return fd;
+    port->connecting.ready = on_connecting;
+    long ret = raw_call3(SYS_connect, fd, &address, sizeof(address));
+    if (ret == 0)
+        ret = source_add(&port->connecting, (int)fd, EPOLLOUT);
+    if (ret != 0)
+        raw_call1(SYS_close, fd);
+    return ret;
+}
+
 /* What there is to say about the first family counts: nobody asked for the second. */
 static void failed(struct port *port, long ret)
 {
     source_close(&port->connecting);
-    if (ret == -ECONNREFUSED && !port->tried_v6 && begin(port, true) == 0)
+    if (ret == -ECONNREFUSED && port->number != 0 && !port->tried_v6 && begin(port, true) == 0)
         return;
     call_reply(port->call, ret == -EAFNOSUPPORT || ret == -EADDRNOTAVAIL ? ECONNREFUSED : (int)-ret, 0, NULL, 0);
 }
@@ -144,9 +165,12 @@ void port_connect(uint32_t request, const uint8_t *payload, size_t len)
 {
     struct svc_reader reader = {payload, payload + len, false};
     uint16_t number = svc_get_u16(&reader);
+    const uint8_t *path = reader.at;
+    const size_t path_len = number == 0 ? (size_t)(reader.end - reader.at) : 0;
     struct call *call;
 
-    if (svc_done(&reader) != 0 || number == 0) {
+    reader.at += path_len;
+    if (svc_done(&reader) != 0) {
         send_reply(request, EINVAL, 0, NULL, 0);
         return;
     }
@@ -166,7 +190,7 @@ void port_connect(uint32_t request, const uint8_t *payload, size_t len)
     call->inlet = &port->in;
     call->drained = out_drained;
     call_attach(call, 1, &port->out, 0);
-    long ret = begin(port, false);
+    long ret = number != 0 ? begin(port, false) : begin_at(port, path, path_len);
     if (ret != 0)
         failed(port, ret);
 }
