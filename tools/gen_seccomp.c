@@ -431,6 +431,7 @@ int main(int argc, char **argv)
     generate("default", SECCOMP_FILTER_NORMAL);
     generate("paranoid", SECCOMP_FILTER_PARANOID);
     generate("set_ids", SECCOMP_FILTER_SET_IDS);
+    generate("kvm", SECCOMP_FILTER_KVM);
     if (fflush(stdout) || ferror(stdout))
         die("output", "write failed");
     return 0;

@@ -87,6 +87,7 @@ struct spec_more {
     bool raw_upper;               /* The upper of its root is shown to root inside. */
     bool any_user;                /* Its programs may have any id of the sandbox. */
     bool sudo;                    /* Its user has sudo. */
+    bool kvm;                     /* It has /dev/kvm. */
     const char *disk, *disk_from; /* The disk of its store, and the one that it is a copy of. */
     const struct spec_volume {
         const char *disk, *target;

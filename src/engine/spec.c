@@ -399,7 +399,7 @@ int spec_service(const struct brig_spec *spec, const struct spec_more *more, boo
     if (r >= 0) {
         msg->flags |= spec->flags | WIRE_RUN_SERVICE | (zygote ? WIRE_RUN_ZYGOTE : 0) |
                       (more->any_user ? WIRE_RUN_ANY_USER : 0) | (more->sudo ? WIRE_RUN_SUDO : 0) |
-                      (more->image ? WIRE_RUN_IMAGE : 0);
+                      (more->image ? WIRE_RUN_IMAGE : 0) | (more->kvm ? WIRE_RUN_KVM : 0);
         msg->strings_len = (uint32_t)strings.len;
         r = seal(&strings, ret_strings_fd, err);
     } else {

@@ -229,6 +229,7 @@ int host_init(struct host *host, enum host_role role, struct netns_maker *netns,
     *host = HOST_INIT;
     host->privileged = is_privileged();
     host->landlock_abi = landlock_abi();
+    host->kvm = role == HOST_SPAWNER && host->privileged && getenv("BRIG_KVM");
     if ((r = read_roots(host, err)) < 0)
         return r;
     if ((r = find_template(host, err)) < 0 || (r = open_init(host, role, helper_dir, err)) < 0 ||

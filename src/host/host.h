@@ -54,6 +54,7 @@ struct host {
     int etc_fd;                     /* The generated /etc, locked while we live. */
     int loop_control_fd;            /* -1 means that there are no image stores. */
     bool mknod_devices;
+    bool kvm; /* A sandbox may have /dev/kvm. */
     bool settled;
     struct roots bind_roots, rootfs_roots; /* For long-lived sandboxes. */
     unsigned landlock_abi;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dev.c: makes a minimal /dev: six harmless nodes, links, and a devpts of its own. Where nodes can be made (root) they
+ * dev.c: makes a minimal /dev: six harmless nodes, links, and a devpts of its own; for a monitor of virtual machines
+ * also /dev/kvm. Where nodes can be made (root) they
  * are the sandbox's own inodes, so that not even a lock on /dev/null is shared. Without root they are bound from the
  * host one by one, never /dev as a whole.
  */
@@ -9,6 +10,9 @@
 
 #include "jail/plan.h"
 #include "jail/sys.h"
+
+#define KVM_MAJOR 10
+#define KVM_MINOR 232
 
 static const struct {
     const char *name;
@@ -38,6 +42,15 @@ static int make_nodes(struct enter *e, int dev)
         else
             TRY(e, nodes[i].name, bind_node(dev, nodes[i].name));
     }
+    return 0;
+}
+
+/* A node proves nothing: the kernel may have no KVM, or the machine no extensions for it. */
+static int make_kvm(struct enter *e, int dev)
+{
+    TRY(e, "kvm", SYS(mknodat(dev, "kvm", S_IFCHR | 0666, makedev(KVM_MAJOR, KVM_MINOR))));
+    AUTO_FD int fd = SYS(openat(dev, "kvm", O_RDWR | O_CLOEXEC));
+    TRY(e, "/dev/kvm", fd);
     return 0;
 }
 
@@ -81,6 +94,8 @@ int enter_dev(struct enter *e)
     TRY(e, "tmpfs", dev);
     TRY(e, "/dev", mount_attach(dev, e->root_fd, "dev"));
     int r = make_nodes(e, dev);
+    if (r == 0 && e->plan->kvm)
+        r = make_kvm(e, dev);
     if (r == 0)
         r = make_links(e, dev);
     if (r < 0)

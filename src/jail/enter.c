@@ -289,7 +289,8 @@ static int enter_seccomp(struct enter *e)
 {
     if (plan_off(e->plan, BRIG_LAYER_SECCOMP))
         return 0;
-    int r = SYS(jail_seccomp_install((enum jail_profile)e->plan->profile, e->plan->set_ids));
+    int r = SYS(e->plan->kvm ? jail_seccomp_install_kvm()
+                             : jail_seccomp_install((enum jail_profile)e->plan->profile, e->plan->set_ids));
     if (r < 0)
         e->what = "filter";
     return r;

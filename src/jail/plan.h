@@ -122,6 +122,7 @@ struct jail_plan {
     bool writable_root;
     bool trust;         /* A CA bundle will be attached (trust.h), so another root needs a place for it. */
     bool mknod_devices; /* Device nodes can be made; else they are bound from /d of the spawner's root. */
+    bool kvm;           /* It has /dev/kvm, and a filter for the one program that uses it. Needs mknod_devices. */
     bool userxattr;     /* Upper layers of overlays need it (no CAP_SYS_ADMIN in the first user namespace). */
     /* The host directories of the template: "usr", or also "bin", "lib", ... */
     const char *lower_dirs[PLAN_LOWER_DIRS];

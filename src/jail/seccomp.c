@@ -40,6 +40,7 @@ static const struct {
                              {brig_filter_default, LENGTH(brig_filter_default)},
                              {brig_filter_set_ids, LENGTH(brig_filter_set_ids)}},
 };
+static const struct filter for_kvm = {brig_filter_kvm, LENGTH(brig_filter_kvm)};
 _Static_assert(LENGTH(profiles) == JAIL_PROFILE_MAX, "every profile has a name and a filter");
 _Static_assert(LENGTH(brig_filter_default) <= BPF_MAXINSNS, "the kernel's bound");
 _Static_assert(LENGTH(brig_filter_paranoid) <= BPF_MAXINSNS, "the kernel's bound");
@@ -55,16 +56,28 @@ static const struct filter *filter_of(enum jail_profile profile, bool set_ids)
     return set_ids ? &profiles[profile].set_ids : &profiles[profile].plain;
 }
 
+static int install(const struct filter *filter)
+{
+    /* The kernel only reads it; its type has no const. */
+    const struct sock_fprog prog = {.filter = (struct sock_filter *)(uintptr_t)filter->code, .len = filter->len};
+
+    return (int)raw_call3(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog);
+}
+
 int jail_seccomp_install(enum jail_profile profile, bool set_ids)
 {
-    struct sock_fprog prog;
+    return valid(profile) ? install(filter_of(profile, set_ids)) : -EINVAL;
+}
 
-    if (!valid(profile))
-        return -EINVAL;
-    /* The kernel only reads it; its type has no const. */
-    prog.filter = (struct sock_filter *)(uintptr_t)filter_of(profile, set_ids)->code;
-    prog.len = filter_of(profile, set_ids)->len;
-    return (int)raw_call3(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog);
+int jail_seccomp_install_kvm(void)
+{
+    return install(&for_kvm);
+}
+
+const struct sock_filter *jail_seccomp_filter_kvm(size_t *ret_len)
+{
+    *ret_len = for_kvm.len;
+    return for_kvm.code;
 }
 
 const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, bool set_ids, size_t *ret_len)

@@ -28,6 +28,13 @@ enum jail_profile {
  */
 __attribute__((warn_unused_result)) int jail_seccomp_install(enum jail_profile profile, bool set_ids);
 
+/*
+ * The same for the one program of a sandbox that has /dev/kvm: the filter of default, with the ioctls of KVM and few
+ * others.
+ */
+__attribute__((warn_unused_result)) int jail_seccomp_install_kvm(void);
+const struct sock_filter *jail_seccomp_filter_kvm(size_t *ret_len);
+
 /* Returns the instructions, for code that checks or reports them; NULL if there is no such profile. */
 const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, bool set_ids, size_t *ret_len);
 

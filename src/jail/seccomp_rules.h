@@ -186,6 +186,20 @@ static const struct seccomp_clause seccomp_rule_ioctl[] = {
 };
 
 /*
+ * ioctl of the one program of a sandbox that has /dev/kvm: a monitor of virtual machines. All of KVM (0xae), and of the
+ * rest only what a program does with its own descriptors.
+ */
+static const struct seccomp_clause seccomp_rule_ioctl_kvm[] = {
+    SC_IF1(SC_ALLOW, SC_MASK(1, 0xff00, 0xae00)),
+    SC_IF1(SC_ALLOW, SC_EQ(1, 0x5401)),                   /* TCGETS: is it a terminal? */
+    SC_IF1(SC_ALLOW, SC_EQ(1, 0x5413)),                   /* TIOCGWINSZ */
+    SC_IF1(SC_ALLOW, SC_EQ(1, 0x541b)),                   /* FIONREAD */
+    SC_IF1(SC_ALLOW, SC_EQ(1, 0x5421)),                   /* FIONBIO */
+    SC_IF1(SC_ALLOW, SC_RANGE(1, 0x5450, 0x5451)),        /* FIONCLEX, FIOCLEX */
+    SC_ELSE(SC_DENY(ENOTTY)),
+};
+
+/*
  * prctl. Refused: SET_SECUREBITS (set-up has locked them), SET_MM (forges /proc/self/exe and cmdline), SET_IO_FLUSHER
  * (dips into the machine's memory reserve), SCHED_CORE (can pin and probe sibling threads), SET_MEMORY_MERGE (KSM:
  * equal pages of two sandboxes become one, which timing shows; CVE-2015-2877), SET_PTRACER. A filter of the program's
@@ -391,6 +405,7 @@ static const struct seccomp_clause seccomp_rule_setpriority[] = {
     X(SOCKET, socket) \
     X(SOCKETPAIR, socketpair) \
     X(IOCTL, ioctl) \
+    X(IOCTL_KVM, ioctl_kvm) \
     X(PRCTL, prctl) \
     X(MADVISE, madvise) \
     X(FADVISE64, fadvise64) \

@@ -457,9 +457,16 @@ static inline const struct seccomp_row *seccomp_table_row(int nr)
 /*
  * The filters. SET_IDS is that of default for a sandbox with root inside that has nothing of the host to write to:
  * package managers set set-id bits, nosuid and no_new_privs make them inert, and the files die with the sandbox or
- * become a layer.
+ * become a layer. KVM is that of default with the ioctls of a monitor instead of a program's, for a sandbox that has
+ * /dev/kvm.
  */
-enum seccomp_filter { SECCOMP_FILTER_NORMAL, SECCOMP_FILTER_PARANOID, SECCOMP_FILTER_SET_IDS, SECCOMP_FILTER_MAX };
+enum seccomp_filter {
+    SECCOMP_FILTER_NORMAL,
+    SECCOMP_FILTER_PARANOID,
+    SECCOMP_FILTER_SET_IDS,
+    SECCOMP_FILTER_KVM,
+    SECCOMP_FILTER_MAX
+};
 
 static inline uint32_t seccomp_row_verdict(const struct seccomp_row *row, enum seccomp_filter filter)
 {
@@ -468,6 +475,8 @@ static inline uint32_t seccomp_row_verdict(const struct seccomp_row *row, enum s
 
     if (filter == SECCOMP_FILTER_PARANOID)
         return row->paranoid;
+    if (filter == SECCOMP_FILTER_KVM && row->normal == (SECCOMP_TABLE_RULE | (uint32_t)SECCOMP_RULE_IOCTL))
+        return SECCOMP_TABLE_RULE | (uint32_t)SECCOMP_RULE_IOCTL_KVM;
     return filter == SECCOMP_FILTER_SET_IDS && (row->normal == mode1 || row->normal == mode2) ? SC_ALLOW : row->normal;
 }
 

@@ -63,6 +63,7 @@ struct provider_spec {
     bool writable_root;
     bool root_inside;          /* Its programs are uid 0 of the sandbox (BRIG_RUN_ROOT). Not with a zygote. */
     bool sudo;                 /* With root_inside and writable_root: the sandbox's user has sudo. */
+    bool kvm;                  /* For a monitor of virtual machines (vm/): it has /dev/kvm. Only of `local`. */
     bool any_user;             /* Its programs have ids that only brig-init finds out: /workspace is open to all. */
     struct brig_limits limits; /* 0 is the default. timeout and output do not apply. */
     uint64_t require;          /* A mask of BRIG_LAYER_BIT(). */
@@ -325,6 +326,7 @@ struct provider {
     /* Called once when the provider itself is gone (the spawner died). Every box has been ended() by then. */
     void (*gone)(void *ctx, const struct brig_err *why);
     void *ctx;
+    char off[192]; /* Why it cannot be used although it was added; "" if it can. */
     /* Facts, for statements and `brig inspect`: */
     unsigned rootless; /* 0 root, 1 one id, 2 subordinate ids */
     bool image_store;

@@ -36,7 +36,11 @@ static struct entry *find(const struct providers *providers, const char *name)
 /* NULL: sandboxes may have it. */
 static const char *why_off(const struct entry *entry)
 {
-    return entry->unnamed ? "[providers] only does not name it" : entry->provider ? NULL : entry->off;
+    if (entry->unnamed)
+        return "[providers] only does not name it";
+    if (entry->provider)
+        return entry->provider->off[0] ? entry->provider->off : NULL;
+    return entry->off;
 }
 
 static const char *no_key(const char *name, const struct config *config)

@@ -316,6 +316,7 @@ static int check_run(const struct runner *runner, const struct run_spec *run, st
                     {run->new_layer, "new layers"},
                     {run->flags & WIRE_RUN_RAW_UPPER, "raw uppers"},
                     {run->flags & WIRE_RUN_SUDO, "sudo"},
+                    {run->flags & WIRE_RUN_KVM, "/dev/kvm"},
                     {run->disk || run->n_volumes > 0, "disks"}};
 
     if (runner->broken) {

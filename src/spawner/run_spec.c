@@ -50,7 +50,7 @@ static int check_counts(const struct wire_run *msg, struct brig_err *err)
 {
     bool service = msg->flags & WIRE_RUN_SERVICE;
     const uint32_t of_services = WIRE_RUN_ZYGOTE | WIRE_RUN_NEW_LAYER | WIRE_RUN_RAW_UPPER | WIRE_RUN_ANY_USER |
-                                 WIRE_RUN_DISK | WIRE_RUN_SUDO | WIRE_RUN_IMAGE;
+                                 WIRE_RUN_DISK | WIRE_RUN_SUDO | WIRE_RUN_IMAGE | WIRE_RUN_KVM;
     bool program = service
                        ? msg->n_argv == 0 && msg->n_env == 0 &&
                              !(msg->flags & ~(WIRE_RUN_SERVICE | of_services | BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT))
@@ -286,6 +286,18 @@ int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const
     if (spec->rootfs && !spec->rootfs_below)
         return err_set(err, BRIG_E_REFUSED, 0,
                        "rootfs %s: not in a directory that this service may use (BRIG_ROOTFS_ROOTS)", spec->rootfs);
+    return 0;
+}
+
+int run_spec_check_kvm(const struct run_spec *spec, bool allowed, struct brig_err *err)
+{
+    if (!(spec->flags & WIRE_RUN_KVM))
+        return 0;
+    if (!allowed)
+        return err_set(err, BRIG_E_REFUSED, 0, "/dev/kvm: only for a service of root whose configuration has a monitor for it (BRIG_KVM)");
+    if (spec->rootfs || spec->n_layers > 0 || spec->new_layer || spec->zygote || spec->disk || spec->n_volumes > 0 ||
+        (spec->flags & (BRIG_RUN_ROOT | BRIG_RUN_WRITABLE_ROOT)) || spec->profile != BRIG_PROFILE_DEFAULT)
+        return err_usage(err, "/dev/kvm: only in the template host with the profile default, without root inside");
     return 0;
 }
 

@@ -287,6 +287,7 @@ static void fill_plan(struct sandbox *s, const struct run_spec *run, struct buil
     p->two_ids = host->ids_kind != IDS_ONE;
     p->root_inside = has_root(run);
     p->sudo = run && (run->flags & WIRE_RUN_SUDO);
+    p->kvm = run && (run->flags & WIRE_RUN_KVM);
     p->any_user = run && (run->flags & WIRE_RUN_ANY_USER);
     p->set_ids = p->root_inside && !writes_host(run);
     p->outer_root = p->outer_root_gid = s->ids.root;

@@ -107,6 +107,8 @@ static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds
 
     if (r == 0 && (run->flags & WIRE_RUN_SERVICE))
         r = run_spec_check_roots(run, &spawner->host.bind_roots, &spawner->host.rootfs_roots, &err);
+    if (r == 0)
+        r = run_spec_check_kvm(run, spawner->host.kvm && spawner->host.mknod_devices, &err);
     if (r == 0 && run->engine_image)
         r = err_set(&err, BRIG_E_UNSUPPORTED, 0, "image %.100s: only an engine has images by name", run->engine_image);
     /* They are all alike: one that does not fit stands for the rest. */

@@ -81,6 +81,11 @@ int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image
  */
 int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const struct roots *rootfs,
                          struct brig_err *err) MUST_CHECK;
+/*
+ * Whether the run may have /dev/kvm, if it asks for it. allowed: the supervisor has said that a monitor of this service
+ * needs it, and device nodes can be made.
+ */
+int run_spec_check_kvm(const struct run_spec *spec, bool allowed, struct brig_err *err) MUST_CHECK;
 void run_spec_done(struct run_spec *spec);
 static inline bool run_has_layers(const struct run_spec *run)
 {

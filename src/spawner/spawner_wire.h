@@ -208,6 +208,11 @@ struct wire_signal {
 #define WIRE_RUN_DISK (1u << 21)
 /* With WIRE_RUN_SERVICE and BRIG_RUN_ROOT: its user has sudo. */
 #define WIRE_RUN_SUDO (1u << 22)
+/*
+ * With WIRE_RUN_SERVICE: it has /dev/kvm, and the filter of a monitor. Only of the template host, for a user that is
+ * not root inside, and only where the supervisor has said that there are such machines (BRIG_KVM).
+ */
+#define WIRE_RUN_KVM (1u << 24)
 /* With WIRE_RUN_SERVICE: the string rootfs is the name of an engine's image. Only a runner of an engine takes it. */
 #define WIRE_RUN_IMAGE (1u << 23)
 

@@ -59,12 +59,14 @@ static uint32_t run_filter(const struct sock_filter *f, size_t len, const struct
 }
 
 static bool set_ids; /* which of a profile's two filters is asked */
+static bool kvm;     /* that of a monitor is asked instead of default */
 
 static uint32_t ask(enum jail_profile profile, uint32_t arch, uint32_t nr, const uint64_t args[6])
 {
     struct seccomp_data data = {.nr = (int)nr, .arch = arch, .instruction_pointer = 0};
     size_t len = 0;
-    const struct sock_filter *f = jail_seccomp_filter(profile, set_ids, &len);
+    const struct sock_filter *f = kvm && profile == JAIL_PROFILE_DEFAULT ? jail_seccomp_filter_kvm(&len)
+                                                                         : jail_seccomp_filter(profile, set_ids, &len);
 
     assert_non_null(f);
     for (int i = 0; i < 6; i++)
@@ -76,6 +78,8 @@ static enum seccomp_filter filter_of(enum jail_profile profile)
 {
     if (profile == JAIL_PROFILE_PARANOID)
         return SECCOMP_FILTER_PARANOID;
+    if (kvm && profile == JAIL_PROFILE_DEFAULT)
+        return SECCOMP_FILTER_KVM;
     return set_ids ? SECCOMP_FILTER_SET_IDS : SECCOMP_FILTER_NORMAL;
 }
 
@@ -473,8 +477,9 @@ static void test_every_rule_has_facts(void **state)
                 refused[verdicts[k][0] & SECCOMP_RET_DATA]++;
         }
     }
-    granted[SECCOMP_RULE_OPEN2]++;  /* shares its shape with OPEN1 */
-    granted[SECCOMP_RULE_MKNOD2]++; /* and MKNOD1 */
+    granted[SECCOMP_RULE_IOCTL_KVM]++, refused[SECCOMP_RULE_IOCTL_KVM]++; /* test_kvm() */
+    granted[SECCOMP_RULE_OPEN2]++;                                        /* shares its shape with OPEN1 */
+    granted[SECCOMP_RULE_MKNOD2]++;                                       /* and MKNOD1 */
     for (int r = 0; r < SECCOMP_RULE_MAX; r++)
         if (!refused[r] || !granted[r])
             fail_msg("rule %s lacks a fact on one side", seccomp_rules[r].name);
@@ -510,6 +515,33 @@ static void test_set_ids(void **state)
     }
 }
 
+/* With /dev/kvm: the same answers but for ioctl, which has KVM's and what a program does with its own descriptors. */
+static void test_kvm(void **state)
+{
+    static const struct {
+        uint64_t request;
+        uint32_t normal, monitor;
+    } requests[] = {{0xae00, DENY(ENOTTY), ALLOW},     /* KVM_GET_API_VERSION */
+                    {0xae80, DENY(ENOTTY), ALLOW},     /* KVM_RUN */
+                    {0x4020ae46, DENY(ENOTTY), ALLOW}, /* KVM_SET_USER_MEMORY_REGION */
+                    {0x5401, ALLOW, ALLOW},            /* TCGETS */
+                    {0x5421, ALLOW, ALLOW},            /* FIONBIO */
+                    {0x5412, DENY(EPERM), DENY(ENOTTY)},
+                    {0x5441, ALLOW, DENY(ENOTTY)},
+                    {0x400454ca, DENY(EPERM), DENY(ENOTTY)}}; /* TUNSETIFF */
+
+    kvm = true;
+    test_every_number(state);
+    test_rules_at_their_boundaries(state);
+    test_foreign_and_x32_are_killed(state);
+    for (int on = 1; on >= 0; on--) {
+        kvm = on;
+        for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
+            expect(JAIL_PROFILE_DEFAULT, SYS_ioctl, (const uint64_t[6]){3, requests[i].request},
+                   on ? requests[i].monitor : requests[i].normal);
+    }
+}
+
 static void test_profile_names(void **state)
 {
     (void)state;
@@ -530,6 +562,7 @@ int main(void)
         cmocka_unit_test(test_facts),
         cmocka_unit_test(test_every_rule_has_facts),
         cmocka_unit_test(test_set_ids),
+        cmocka_unit_test(test_kvm),
         cmocka_unit_test(test_profile_names),
     };
 

@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "base/fd.h"
+#include "spawner/spawner.h"
 #include "spawner/spawner_wire.h"
 
 static const struct {
@@ -109,12 +110,41 @@ static void bounded(void **state UNUSED)
     assert_true(WIRE_BINDS_MAX <= 32); /* binds_ro has a bit for each */
 }
 
+/* What the engine cannot have, whatever it asks for. */
+static void kvm_is_for_a_monitor_alone(void **state UNUSED)
+{
+    const struct run_spec good = {.flags = WIRE_RUN_SERVICE | WIRE_RUN_KVM};
+    const struct {
+        struct run_spec spec;
+        const char *what;
+    } bad[] = {{{.flags = good.flags | BRIG_RUN_ROOT}, "root inside"},
+               {{.flags = good.flags | BRIG_RUN_WRITABLE_ROOT}, "a writable root"},
+               {{.flags = good.flags, .rootfs = "/"}, "another root"},
+               {{.flags = good.flags, .n_layers = 1}, "layers"},
+               {{.flags = good.flags, .zygote = "k"}, "a zygote"},
+               {{.flags = good.flags, .disk = "box-x"}, "a disk"},
+               {{.flags = good.flags, .n_volumes = 1}, "a volume"},
+               {{.flags = good.flags, .profile = BRIG_PROFILE_COMPAT}, "another profile"}};
+    struct brig_err err = {0};
+
+    assert_int_equal(run_spec_check_kvm(&good, true, &err), 0);
+    assert_true(run_spec_check_kvm(&good, false, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_REFUSED);
+    assert_string_equal(err.message,
+                        "/dev/kvm: only for a service of root whose configuration has a monitor for it (BRIG_KVM)");
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        if (run_spec_check_kvm(&bad[i].spec, true, &err) == 0)
+            fail_msg("%s and /dev/kvm", bad[i].what);
+    const struct run_spec other = {.flags = WIRE_RUN_SERVICE | BRIG_RUN_ROOT};
+    assert_int_equal(run_spec_check_kvm(&other, false, &err), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good),          cmocka_unit_test(every_other_size),
         cmocka_unit_test(unknown_types), cmocka_unit_test(magic_and_version),
-        cmocka_unit_test(bounded),
+        cmocka_unit_test(bounded),       cmocka_unit_test(kvm_is_for_a_monitor_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,7 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
                                    .raw_upper = spec->raw_upper,
                                    .any_user = spec->any_user,
                                    .sudo = spec->sudo,
+                                   .kvm = spec->kvm,
                                    .disk = spec->disk,
                                    .disk_from = spec->disk_from,
                                    .volumes = volumes,
