@@ -560,6 +560,7 @@ int main(int argc, char **argv)
                               .spawner_fd = -1,
                               .gate_fd = -1,
                               .vm_dir_fd = -1,
+                              .fire_dir_fd = -1,
                               .api = {.supervisor_fd = SUP_SOCKET_FD,
                                       .audit_dir_fd = -1,
                                       .sets_dir_fd = -1,

@@ -22,6 +22,7 @@ struct daemon_state {
     struct keyring *ring; /* The key ring of secrets, or NULL. */
     int gate_fd;          /* The control socket of brig-egress, until the manager has it. */
     int vm_dir_fd;        /* What is kept of virtual machines; -1 where there are none. */
+    int fire_dir_fd;      /* The same for those of Firecracker. */
     char *apt;            /* The apt sources of the host, as the supervisor found them; or NULL. */
     char *packages;       /* The rules of the preset `packages`, as the supervisor found them; or NULL. */
     struct listener listeners[LISTENERS_MAX];

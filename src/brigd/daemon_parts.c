@@ -152,6 +152,7 @@ void daemon_close(struct daemon_state *d)
     manager_destroy(d->api.manager);
     base_close_fd(&d->gate_fd);
     base_close_fd(&d->vm_dir_fd);
+    base_close_fd(&d->fire_dir_fd);
     mem_free(d->apt);
     mem_free(d->packages);
     providers_destroy(d->api.providers);

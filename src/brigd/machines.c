@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "brigd/daemon.h"
+#include "config/provider_names.h"
 #include "provider/providers.h"
 #include "vm/vm.h"
 
@@ -35,59 +36,119 @@ static int find_programs(char *out, size_t size, struct brig_err *err)
     return 0;
 }
 
-int machines_open(struct daemon_state *d, struct brig_err *err)
-{
-    const struct config *config = config_get(d->api.config);
-    char path[4096], programs[4096];
-    int r;
+#define VM_INITRD "initrd"
+#define FIRE_INITRD "initrd-firecracker"
 
-    if (!config->vm_kernel[0] && !config->vm_root[0])
-        return 0;
-    if (!config->vm_kernel[0] || !config->vm_root[0])
-        return err_usage(err, "[vm] kernel and root: one is not set; brig-vm-prepare DIR makes both");
-    if (access(config->vm_root, R_OK) < 0)
-        return err_host(err, "[vm] root %s", config->vm_root);
-    r = make_dir(d->state_dir, "service/vm", path, sizeof path, err);
+static int initrd_path(const struct daemon_state *d, const char *name, char *out, size_t size, struct brig_err *err)
+{
+    return str_format(out, size, "%s/service/vm/boot/%s", d->state_dir, name) < 0
+               ? err_usage(err, "%s: too long", d->state_dir)
+               : 0;
+}
+
+/* The directory for what is kept of boxes, and the initramfs. */
+static int open_place(struct daemon_state *d, const char *dir, const char *initrd, bool vsock, int *ret_fd,
+                      struct brig_err *err)
+{
+    char path[4096], programs[4096], boxes[64];
+    int r = make_dir(d->state_dir, "service/vm", path, sizeof path, err);
+
     if (r == 0)
         r = make_dir(d->state_dir, "service/vm/boot", path, sizeof path, err);
     if (r == 0)
-        r = make_dir(d->state_dir, "service/vm/boxes", path, sizeof path, err);
+        r = make_dir(d->state_dir, dir, path, sizeof path, err);
+    if (r == 0)
+        r = str_format(boxes, sizeof boxes, "%s/boxes", dir) < 0
+                ? err_usage(err, "%s: too long", dir)
+                : make_dir(d->state_dir, boxes, path, sizeof path, err);
     if (r == 0)
         r = find_programs(programs, sizeof programs, err);
     if (r < 0)
         return r;
-    d->vm_dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (d->vm_dir_fd < 0)
+    *ret_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*ret_fd < 0)
         return err_host(err, "%s", path);
-    if (str_format(path, sizeof path, "%s/service/vm/boot/initrd", d->state_dir) < 0)
-        return err_usage(err, "%s: too long", d->state_dir);
-    return vm_initrd_make(config->vm_kernel, programs, path, err);
+    r = initrd_path(d, initrd, path, sizeof path, err);
+    return r < 0 ? r : vm_initrd_make(config_get(d->api.config)->vm_kernel, programs, vsock, path, err);
+}
+
+/* Firecracker takes no compressed kernel. */
+static int check_elf(const char *path, struct brig_err *err)
+{
+    AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char magic[4] = "";
+
+    if (fd < 0)
+        return err_host(err, "[firecracker] kernel %s", path);
+    if (read(fd, magic, sizeof magic) != (ssize_t)sizeof magic || memcmp(magic, "\177ELF", sizeof magic) != 0)
+        return err_usage(err, "[firecracker] kernel %s: must be an uncompressed ELF file", path);
+    return 0;
+}
+
+/* The program need not be there: then the provider is off, and the rest of the service works. */
+static int open_fire(struct daemon_state *d, struct brig_err *err)
+{
+    const struct config *config = config_get(d->api.config);
+
+    if (!config->firecracker_path[0] || !provider_is_among(config->providers_only, "firecracker"))
+        return 0;
+    if (!config->firecracker_kernel[0] || !config->vm_kernel[0])
+        return err_usage(err, "[firecracker] path: needs [firecracker] kernel, and [vm] kernel and root");
+    int r = check_elf(config->firecracker_kernel, err);
+    return r < 0 || access(config->firecracker_path, X_OK) < 0
+               ? r
+               : open_place(d, "service/firecracker", FIRE_INITRD, true, &d->fire_dir_fd, err);
+}
+
+int machines_open(struct daemon_state *d, struct brig_err *err)
+{
+    const struct config *config = config_get(d->api.config);
+    int r = 0;
+
+    if (!config->vm_kernel[0] != !config->vm_root[0])
+        return err_usage(err, "[vm] kernel and root: one is not set; brig-vm-prepare DIR makes both");
+    if (config->vm_root[0] && access(config->vm_root, R_OK) < 0)
+        return err_host(err, "[vm] root %s", config->vm_root);
+    if (config->vm_kernel[0])
+        r = open_place(d, "service/vm", VM_INITRD, false, &d->vm_dir_fd, err);
+    return r < 0 ? r : open_fire(d, err);
+}
+
+/* *dir_fd is -1 where there are no such machines. */
+static int start(struct daemon_state *d, const char *name, int *dir_fd, struct vm_options options, struct brig_err *err)
+{
+    struct provider *provider = NULL;
+    char initrd[4096];
+
+    if (*dir_fd < 0)
+        return 0;
+    int r = initrd_path(d, name, initrd, sizeof initrd, err);
+    if (r < 0)
+        return r;
+    options.loop = d->api.loop;
+    options.local = d->api.provider;
+    options.initrd = initrd;
+    options.root = config_get(d->api.config)->vm_root;
+    options.kept_dir_fd = take_fd(dir_fd);
+    r = vm_provider_create(&options, &provider, err);
+    if (r < 0)
+        return r;
+    r = providers_add(d->api.providers, provider, err);
+    if (r < 0)
+        provider->ops->destroy(provider);
+    return r;
 }
 
 int machines_start(struct daemon_state *d, struct brig_err *err)
 {
     const struct config *config = config_get(d->api.config);
-    struct provider *vm = NULL;
-    char initrd[4096];
+    const struct vm_options qemu = {.monitor = &vm_qemu,
+                                    .program = config->vm_qemu,
+                                    .kernel = config->vm_kernel,
+                                    .kvm = str_eq(config->vm_accel, "kvm")};
+    const struct vm_options fire = {
+        .monitor = &vm_firecracker, .program = config->firecracker_path, .kernel = config->firecracker_kernel};
+    int r = start(d, VM_INITRD, &d->vm_dir_fd, qemu, err);
 
-    if (d->vm_dir_fd < 0)
-        return 0;
-    if (str_format(initrd, sizeof initrd, "%s/service/vm/boot/initrd", d->state_dir) < 0)
-        return err_usage(err, "%s: too long", d->state_dir);
-    const struct vm_options options = {.loop = d->api.loop,
-                                       .local = d->api.provider,
-                                       .monitor = &vm_qemu,
-                                       .program = config->vm_qemu,
-                                       .kernel = config->vm_kernel,
-                                       .initrd = initrd,
-                                       .root = config->vm_root,
-                                       .kvm = str_eq(config->vm_accel, "kvm"),
-                                       .kept_dir_fd = take_fd(&d->vm_dir_fd)};
-    int r = vm_provider_create(&options, &vm, err);
-    if (r < 0)
-        return r;
-    r = providers_add(d->api.providers, vm, err);
-    if (r < 0)
-        vm->ops->destroy(vm);
-    return r;
+    return r < 0 ? r : start(d, FIRE_INITRD, &d->fire_dir_fd, fire, err);
 }

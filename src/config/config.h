@@ -123,8 +123,9 @@ struct config {
     char *tools_legacy_key;  /* LETTA_ENCRYPTION_KEY, to read values that Letta has stored. */
     bool audit_payloads;     /* [audit] payloads: the log has arguments and results, scrubbed. */
 
-    char *vm_kernel, *vm_root, *vm_qemu; /* [vm]; kernel and root are "" where there are no virtual machines */
-    char *vm_accel;                      /* auto, tcg or kvm */
+    char *vm_kernel, *vm_root, *vm_qemu;         /* [vm]; kernel and root are "" where there are no virtual machines */
+    char *firecracker_path, *firecracker_kernel; /* [firecracker]; "" where there are no machines of it */
+    char *vm_accel;                              /* auto, tcg or kvm */
 
     /* [secrets]: the key ring (crypto/keyring.h). At most one of the three has it. */
     char *secrets_key_file; /* absolute path; "" none */

@@ -316,6 +316,12 @@ const struct config_key config_keys[] = {
     {"vm", "accel", CONFIG_TEXT, AT(vm_accel), .fallback = "auto", .words = "auto tcg kvm",
      .help = "tcg emulates; kvm is refused where it does not work; auto is tcg in this version"},
 
+    /* ---- [firecracker]: virtual machines of Firecracker, with the root and the modules of [vm] ---- */
+    {"firecracker", "path", CONFIG_TEXT, AT(firecracker_path), .fallback = "", .rule = config_rule_file,
+     .help = "the program, 1.8 or later; empty: no machines of Firecracker"},
+    {"firecracker", "kernel", CONFIG_TEXT, AT(firecracker_kernel), .fallback = "", .rule = config_rule_file,
+     .help = "the kernel of [vm] as an uncompressed ELF file (vmlinux)"},
+
     /* ---- [pool] ---- */
     {"pool", "templates", CONFIG_TEXT, AT(pool_templates), .fallback = "", .rule = config_rule_pool, .list = true, LIVE,
      .help = "sandboxes of templates that are kept ready, with services up: NAME=COUNT or ORGANISATION/NAME=COUNT"},
@@ -342,9 +348,9 @@ int config_find(const char *section, const char *key)
 
 static bool next_section(size_t *at, const char **section)
 {
-    static const char *const sections[] = {"server", "store",   "providers", "runc",    "crun",  "runsc",
-                                           "docker", "vm",      "manager",   "sandbox", "tools", "audit",
-                                           "gate",   "secrets", "templates", "pool"};
+    static const char *const sections[] = {"server", "store", "providers",   "runc",      "crun",    "runsc",
+                                           "docker", "vm",    "firecracker", "manager",   "sandbox", "tools",
+                                           "audit",  "gate",  "secrets",     "templates", "pool"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;

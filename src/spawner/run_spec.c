@@ -294,7 +294,8 @@ int run_spec_check_kvm(const struct run_spec *spec, bool allowed, struct brig_er
     if (!(spec->flags & WIRE_RUN_KVM))
         return 0;
     if (!allowed)
-        return err_set(err, BRIG_E_REFUSED, 0, "/dev/kvm: only for a service of root whose configuration has a monitor for it (BRIG_KVM)");
+        return err_set(err, BRIG_E_REFUSED, 0,
+                       "/dev/kvm: only for a service of root whose configuration has a monitor for it (BRIG_KVM)");
     if (spec->rootfs || spec->n_layers > 0 || spec->new_layer || spec->zygote || spec->disk || spec->n_volumes > 0 ||
         (spec->flags & (BRIG_RUN_ROOT | BRIG_RUN_WRITABLE_ROOT)) || spec->profile != BRIG_PROFILE_DEFAULT)
         return err_usage(err, "/dev/kvm: only in the template host with the profile default, without root inside");

@@ -163,7 +163,8 @@ int places_look(struct places *ret, struct brig_err *err)
 int supervisor_own_roots(const struct places *places, const struct config *config, struct buf *out)
 {
     const char *const more[] = {config->tools_find_links, config->tools_exec_dir, config->allowed_dirs};
-    const char *const files[] = {config->vm_kernel, config->vm_root};
+    const char *const files[] = {config->vm_kernel, config->vm_root, config->firecracker_path,
+                                 config->firecracker_kernel};
     int r = buf_printf(out, "%s:%s:%s:%s/tool_execution_dir", places->sets, places->blobs, places->work, places->state);
 
     for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(more); i++)

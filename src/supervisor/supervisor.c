@@ -305,6 +305,7 @@ static int set_roots(const struct supervisor *sup, struct brig_err *err)
     if (supervisor_own_roots(&sup->places, config, &own) < 0 || setenv("BRIG_OWN_ROOTS", own.data, 1) < 0 ||
         setenv("BRIG_SETS_DIR", sup->places.sets, 1) < 0 || setenv("BRIG_LAYERS_DIR", sup->places.layers, 1) < 0 ||
         setenv("BRIG_DISKS_DIR", sup->places.disks, 1) < 0 || setenv("BRIG_DISKS_MAX", max, 1) < 0 ||
+        (config->firecracker_path[0] && setenv("BRIG_KVM", "1", 1) < 0) ||
         (config->bind_roots[0] && setenv("BRIG_BIND_ROOTS", config->bind_roots, 1) < 0) ||
         (config->templates[0] && setenv("BRIG_ROOTFS_ROOTS", config->templates, 1) < 0))
         return err_nomem(err);

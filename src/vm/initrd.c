@@ -24,6 +24,10 @@ static const char *const modules[] = {"virtio_ring", "virtio",         "virtio_m
                                       "virtio_blk",  "crc32c_generic", "libcrc32c",    "erofs",
                                       "overlay",     "failover",       "net_failover", "virtio_net"};
 
+/* For a machine that is reached by its vsock. */
+static const char *const vsock_modules[] = {"vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport",
+                                            "rng-core", "virtio-rng"};
+
 struct cpio {
     int fd;
     unsigned inode;
@@ -106,32 +110,40 @@ static size_t find_module(const struct buf *order, const char *name, const char 
     return 0;
 }
 
-static int put_modules(struct cpio *cpio, const char *dir, struct brig_err *err)
+static int put_module(struct cpio *cpio, const char *dir, const struct buf *order, const char *module, struct buf *list,
+                      struct brig_err *err)
+{
+    const char *line = NULL;
+    size_t len = find_module(order, module, &line);
+    char path[4096], name[64];
+
+    if (len == 0)
+        return 0;
+    if (str_format(path, sizeof path, "%s/%.*s", dir, (int)len, line) < 0 ||
+        str_format(name, sizeof name, "modules/%s.ko", module) < 0)
+        return err_usage(err, "%s: too long", dir);
+    int r = put_file(cpio, name, path, 0644, err);
+    return r == 0 && buf_printf(list, "%s.ko\n", module) < 0 ? err_nomem(err) : r;
+}
+
+static int put_modules(struct cpio *cpio, const char *dir, bool vsock, struct brig_err *err)
 {
     AUTO_BUF struct buf order = {0};
     AUTO_BUF struct buf list = BUF_INIT(4096);
-    char path[4096], name[64];
+    char path[4096];
     int r = str_format(path, sizeof path, "%s/modules.order", dir);
 
     r = r < 0 ? err_usage(err, "%s: too long", dir) : read_file(path, ORDER_MAX, &order, err);
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(modules); i++) {
-        const char *line = NULL;
-        size_t len = find_module(&order, modules[i], &line);
-        if (len == 0)
-            continue;
-        if (str_format(path, sizeof path, "%s/%.*s", dir, (int)len, line) < 0 ||
-            str_format(name, sizeof name, "modules/%s.ko", modules[i]) < 0)
-            return err_usage(err, "%s: too long", dir);
-        r = put_file(cpio, name, path, 0644, err);
-        if (r == 0 && buf_printf(&list, "%s.ko\n", modules[i]) < 0)
-            r = err_nomem(err);
-    }
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(modules); i++)
+        r = put_module(cpio, dir, &order, modules[i], &list, err);
+    for (size_t i = 0; r == 0 && vsock && i < ARRAY_SIZE(vsock_modules); i++)
+        r = put_module(cpio, dir, &order, vsock_modules[i], &list, err);
     if (r == 0)
         entry(cpio, "modules/order", S_IFREG | 0644, list.data, list.len);
     return r;
 }
 
-static int put_all(struct cpio *cpio, const char *modules_dir, const char *programs, struct brig_err *err)
+static int put_all(struct cpio *cpio, const char *modules_dir, const char *programs, bool vsock, struct brig_err *err)
 {
     static const char *const dirs[] = {"dev", "proc", "tmp", "run", "workspace", "skel", "modules", "skel/.brig"};
     char boot[4096], init[4096];
@@ -146,12 +158,12 @@ static int put_all(struct cpio *cpio, const char *modules_dir, const char *progr
     if (r == 0)
         r = put_file(cpio, "skel/.brig/init", init, 0755, err);
     if (r == 0)
-        r = put_modules(cpio, modules_dir, err);
+        r = put_modules(cpio, modules_dir, vsock, err);
     entry(cpio, "TRAILER!!!", 0, NULL, 0);
     return r;
 }
 
-int vm_initrd_make(const char *kernel, const char *programs, const char *out, struct brig_err *err)
+int vm_initrd_make(const char *kernel, const char *programs, bool vsock, const char *out, struct brig_err *err)
 {
     static const char prefix[] = "/boot/vmlinuz-";
     const char *at = strstr(kernel, prefix);
@@ -167,7 +179,7 @@ int vm_initrd_make(const char *kernel, const char *programs, const char *out, st
     if (fd < 0)
         return err_host(err, "%s", fresh);
     cpio.fd = fd;
-    int r = put_all(&cpio, dir, programs, err);
+    int r = put_all(&cpio, dir, programs, vsock, err);
     if (r == 0 && cpio.r < 0)
         r = err_set(err, BRIG_E_HOST, -cpio.r, "%s", fresh);
     if (r == 0 && (fchmod(fd, 0644) < 0 || rename(fresh, out) < 0))

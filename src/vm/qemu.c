@@ -29,7 +29,8 @@
 
 #define PORT 2744u /* QEMU's, on ::1 of its sandbox */
 
-const char vm_root_target[] = "/vm/root", vm_kernel_target[] = "/vm/kernel", vm_initrd_target[] = "/vm/initrd";
+const char vm_root_target[] = "/vm/root", vm_kernel_target[] = "/vm/kernel", vm_initrd_target[] = "/vm/initrd",
+           vm_program_target[] = "/vm/monitor";
 
 /* ---- limits ------------------------------------------------------------------------------------------- */
 
@@ -141,20 +142,28 @@ static void put_machine(struct words *words, const struct vm_box *box)
     }
 }
 
-static void put_kernel(struct words *words, const struct vm_box *box)
+void vm_boot_words(const struct vm_box *box, char out[VM_BOOT_WORDS])
 {
     const struct brig_limits *limits = &box->facts.limits;
-    char rate[48] = "";
+
+    /* Numbers and an id: they fit. */
+    (void)!str_format(out, VM_BOOT_WORDS,
+                      BOOT_ROOT "erofs " BOOT_DISK "%" PRIu64 " " BOOT_INODES "%" PRIu64 " " BOOT_PIDS "%" PRIu64
+                                " " BOOT_HOST "%s " BOOT_WRITABLE "%u " BOOT_NET "%u",
+                      limits->disk, limits->inodes, (uint64_t)limits->pids, box->id, box->facts.writable_root,
+                      box->facts.network);
+}
+
+static void put_kernel(struct words *words, const struct vm_box *box)
+{
+    char rate[48] = "", own[VM_BOOT_WORDS];
 
     if (!box->vm->kvm && box->vm->tsc_khz > 0)
         (void)!str_format(rate, sizeof rate, " tsc_early_khz=%" PRIu64, box->vm->tsc_khz);
+    vm_boot_words(box, own);
     put(words, "-append");
-    PUT_TEXT(words,
-             "console=ttyS0 quiet panic=-1 oops=panic mitigations=off random.trust_cpu=on reboot=t%s " BOOT_ROOT
-             "erofs " BOOT_DISK "%" PRIu64 " " BOOT_INODES "%" PRIu64 " " BOOT_PIDS "%" PRIu64 " " BOOT_HOST
-             "%s " BOOT_WRITABLE "%u " BOOT_NET "%u",
-             rate, limits->disk, limits->inodes, (uint64_t)limits->pids, box->id, box->facts.writable_root,
-             box->facts.network);
+    PUT_TEXT(words, "console=ttyS0 quiet panic=-1 oops=panic mitigations=off random.trust_cpu=on reboot=t%s %s", rate,
+             own);
 }
 
 static int put_words(const struct vm_box *box, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env)
@@ -185,6 +194,8 @@ static int reach(struct link *link, const struct call_events *events, struct cal
 
 const struct vm_monitor vm_qemu = {
     .name = "QEMU",
+    .provider = "vm",
+    .caps = PROVIDER_PAUSE | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_GATE | PROVIDER_OWN_KERNEL,
     .install = "apt-get install qemu-system-x86",
     .by = accelerated_by,
     .limits = outer_limits,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm.c: the provider `vm`: boxes that are virtual machines, on top of the boxes of `local`.
+ * vm.c: the providers `vm` and `firecracker`: boxes that are virtual machines, on top of the boxes of `local`.
  *
- * Theory of operation. A box is a sandbox of `local` with every layer on, in which a monitor (QEMU) is the only
- * program. Whoever gets out of the guest is in that sandbox. Limits, freezing, counting, the network and its gate, and
- * ends are those of the sandbox; the stream of the box goes through it to the guest's own brig-init (vm_stream.c), so
- * that processes, files, ports and shells are the same as everywhere.
+ * Theory of operation. A box is a sandbox of `local` with every layer on, in which a monitor (QEMU or Firecracker) is
+ * the only program. Whoever gets out of the guest is in that sandbox. Limits, freezing, counting, the network and its
+ * gate, and ends are those of the sandbox; the stream of the box goes through it to the guest's own brig-init
+ * (vm_stream.c), so that processes, files, ports and shells are the same as everywhere.
  *
  *     our box ---- local's box (a jail: monitor) ---- the guest's brig-init ---- programs
  *
@@ -27,7 +27,7 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "vm/vm_private.h"
+#include "vm/fire.h"
 
 #define BIT(name) BRIG_LAYER_BIT(BRIG_LAYER_##name)
 const uint64_t vm_inside_layers = BIT(CAPS) | BIT(NO_NEW_PRIVS) | BIT(SECCOMP) | BIT(LANDLOCK) | BIT(ROOT_READONLY) |
@@ -89,6 +89,7 @@ void vm_box_free(struct vm_box *box)
 {
     list_remove(&box->vm->boxes, box);
     vm_stream_destroy(box->stream);
+    fire_talk_destroy(box->talk);
     link_destroy(box->link); /* its calls with it */
     if (box->listeners) {
         fd_close_all(box->listeners->fds, box->listeners->n);
@@ -98,12 +99,15 @@ void vm_box_free(struct vm_box *box)
 }
 
 /* What provider_fits() does not know of. */
-static int check_spec(const struct provider_spec *spec, struct brig_err *err)
+static int check_spec(const struct vm *vm, const struct provider_spec *spec, struct brig_err *err)
 {
     if (spec->n_tmpfs > 0)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "tmpfs: the provider vm has no mounts of a request");
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "tmpfs: the provider %s has no mounts of a request", vm->ops.name);
     if (spec->gate.trust)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "brokered secrets: the provider vm has none in this version");
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "brokered secrets: the provider %s has none in this version",
+                       vm->ops.name);
+    if (vm->probe < VM_PROBE_OVER && vm->probe != VM_PROBE_CREATES)
+        return err_set(err, BRIG_E_BUSY, EAGAIN, "provider %s: its first machine has not come up yet", vm->ops.name);
     return 0;
 }
 
@@ -113,9 +117,10 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
     struct vm *vm = vm_of(provider);
     const struct brig_bind binds[] = {{.source = vm->root, .target = vm_root_target, .read_only = true},
                                       {.source = vm->kernel, .target = vm_kernel_target, .read_only = true},
-                                      {.source = vm->initrd, .target = vm_initrd_target, .read_only = true}};
+                                      {.source = vm->initrd, .target = vm_initrd_target, .read_only = true},
+                                      {.source = vm->program, .target = vm_program_target, .read_only = true}};
     struct brig_limits limits = spec->limits;
-    int r = check_spec(spec, err);
+    int r = check_spec(vm, spec, err);
 
     if (r == 0)
         r = vm_guest_limits(&limits, err);
@@ -132,7 +137,8 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
                                          .require =
                                              spec->require & vm->local->ops->protects & ~vm_inside_layers & ~BIT(PIDS),
                                          .binds = binds,
-                                         .n_binds = ARRAY_SIZE(binds),
+                                         .n_binds = ARRAY_SIZE(binds) - (vm->monitor->bound ? 0 : 1),
+                                         .kvm = vm->monitor->kvm,
                                          .gate = spec->gate};
     const struct box_events inner = vm_inner_events(box);
     r = vm->local->ops->create(vm->local, &around, &inner, &box->inner, err);
@@ -260,19 +266,13 @@ static void remove_stale(struct vm *vm)
             (void)!unlinkat(vm->kept_dir_fd, entry->d_name, 0);
 }
 
-static bool on_claim(void *ctx, struct box *inner, const struct box_up *up, struct box_events *ret)
+static bool is_ours(struct vm *vm, struct box *inner, const struct box_up *up, struct box_events *ret)
 {
-    struct vm *vm = ctx;
     struct vm_facts facts;
     struct box_up ours;
 
     if (!vm->recovery.each)
         return false;
-    if (!inner) {
-        remove_stale(vm);
-        vm->recovery.done(vm->recovery.ctx);
-        return true;
-    }
     if (vm_recall(vm->kept_dir_fd, up->id, &facts) < 0)
         return false;
     struct vm_box *box = box_add(vm);
@@ -292,6 +292,56 @@ static bool on_claim(void *ctx, struct box *inner, const struct box_up *up, stru
     return true;
 }
 
+static void all_claimed(struct vm *vm)
+{
+    if (vm->recovery.each) {
+        remove_stale(vm);
+        vm->recovery.done(vm->recovery.ctx);
+    }
+    if (vm->probe == VM_PROBE_DUE && loop_timer_set(vm->provider.loop, &vm->probe_timer, loop_now_ns(), NULL) < 0) {
+        vm->probe = VM_PROBE_OVER;
+        str_assign(vm->provider.off, "no machine can be made: out of memory");
+    }
+}
+
+static bool on_claim(void *ctx, struct box *inner, const struct box_up *up, struct box_events *ret)
+{
+    struct vm *vm = ctx;
+
+    if (!inner)
+        all_claimed(vm);
+    else if (is_ours(vm, inner, up, ret))
+        return true;
+    return vm->other.claim && vm->other.claim(vm->other.ctx, inner, up, ret);
+}
+
+/* ---- the probe ----------------------------------------------------------------------------------------- */
+
+/* That a program and a device are there proves nothing: one machine must come up. */
+static void on_probed(void *ctx, const struct provider_check *check)
+{
+    struct vm *vm = ctx;
+
+    vm->probe = VM_PROBE_OVER;
+    if (!check->usable)
+        (void)!str_format(vm->provider.off, sizeof vm->provider.off, "no machine came up: %.150s", check->missing);
+}
+
+static void on_probe_due(struct loop_timer *timer)
+{
+    struct vm *vm = timer->ctx;
+    struct brig_err err = {0};
+
+    vm->probe = VM_PROBE_CREATES;
+    int r = provider_attempt(&vm->provider, "", on_probed, vm, &err);
+    if (vm->probe == VM_PROBE_CREATES)
+        vm->probe = VM_PROBE_RUNS;
+    if (r < 0) {
+        vm->probe = VM_PROBE_OVER;
+        (void)!str_format(vm->provider.off, sizeof vm->provider.off, "no machine can be made: %.150s", err.message);
+    }
+}
+
 /* ---- the provider ------------------------------------------------------------------------------------- */
 
 static int op_check(struct provider *provider, provider_checked_fn *done, void *ctx, struct brig_err *err)
@@ -300,7 +350,8 @@ static int op_check(struct provider *provider, provider_checked_fn *done, void *
     const char *kernel = strrchr(vm->kernel, '/');
     char version[64];
 
-    if (str_format(version, sizeof version, "%s, %s", kernel ? kernel + 1 : vm->kernel, vm->monitor->by(vm)) < 0)
+    if (str_format(version, sizeof version, "%s, %s%s%s", kernel ? kernel + 1 : vm->kernel, vm->monitor->by(vm),
+                   vm->version[0] ? " " : "", vm->version) < 0)
         str_cut(version, sizeof version, vm->monitor->by(vm));
     return provider_attempt(provider, version, done, ctx, err);
 }
@@ -314,6 +365,7 @@ static void op_destroy(struct provider *provider)
         return;
     while (vm->boxes)
         vm_box_free(vm->boxes);
+    loop_timer_clear(vm->provider.loop, &vm->probe_timer);
     base_close_fd(&vm->kept_dir_fd);
     mem_free(vm->program);
     mem_free(vm->kernel);
@@ -322,9 +374,8 @@ static void op_destroy(struct provider *provider)
     mem_free(vm);
 }
 
+/* Its name and capabilities are the monitor's. */
 static const struct provider_ops vm_ops = {
-    .name = "vm",
-    .caps = PROVIDER_PAUSE | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_GATE | PROVIDER_OWN_KERNEL,
     .protects = BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1,
     .destroy = op_destroy,
     .check = op_check,
@@ -344,7 +395,8 @@ int vm_provider_create(const struct vm_options *options, struct provider **ret, 
 
     if (!vm)
         return err_nomem(err);
-    *vm = (struct vm){.provider = {.ops = &vm_ops, .loop = options->loop},
+    *vm = (struct vm){.provider = {.ops = &vm->ops, .loop = options->loop},
+                      .ops = vm_ops,
                       .local = options->local,
                       .monitor = options->monitor,
                       .program = mem_strdup(options->program),
@@ -353,7 +405,12 @@ int vm_provider_create(const struct vm_options *options, struct provider **ret, 
                       .root = mem_strdup(options->root),
                       .kvm = options->kvm,
                       .tsc_khz = vm_tsc_khz(),
+                      .probe = options->monitor->probed ? VM_PROBE_DUE : VM_PROBE_OVER,
+                      .probe_timer = {.fn = on_probe_due, .ctx = vm},
+                      .other = {options->local->claim, options->local->claim_ctx},
                       .kept_dir_fd = take_fd(&dir)};
+    vm->ops.name = options->monitor->provider;
+    vm->ops.caps = options->monitor->caps;
     if (!vm->program || !vm->kernel || !vm->initrd || !vm->root) {
         op_destroy(&vm->provider);
         return err_nomem(err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm.h: the provider `vm`: sandboxes that are virtual machines. Each is a QEMU in a sandbox of `local`, as its only
- * program, and the stream of the box goes to the brig-init of the guest.
+ * vm.h: the providers `vm` and `firecracker`: sandboxes that are virtual machines. Each is a monitor in a sandbox of
+ * `local`, as its only program, and the stream of the box goes to the brig-init of the guest.
  */
 #ifndef BRIG_VM_VM_H
 #define BRIG_VM_VM_H
@@ -10,14 +10,14 @@
 
 /* What runs a machine (vm_private.h). */
 struct vm_monitor;
-extern const struct vm_monitor vm_qemu;
+extern const struct vm_monitor vm_qemu, vm_firecracker;
 
 /* The strings are copied. */
 struct vm_options {
     struct loop *loop;
     struct provider *local;
     const struct vm_monitor *monitor;
-    const char *program; /* the monitor, as a sandbox of `local` sees it */
+    const char *program; /* the monitor; as a sandbox of `local` sees it, unless it is bound there */
     const char *kernel;  /* .../boot/vmlinuz-VERSION, with .../lib/modules/VERSION beside it */
     const char *initrd;  /* made by vm_initrd_make() */
     const char *root;    /* an image with erofs: the template `host` of virtual machines */
@@ -29,8 +29,9 @@ int vm_provider_create(const struct vm_options *options, struct provider **ret, 
 
 /*
  * initrd.c: writes the initramfs of that kernel into a new file at `out`: brig-boot and brig-init of the directory
- * `programs`, and the modules that the machine needs.
+ * `programs`, and the modules that the machine needs. vsock: it is for a machine whose brig-init listens there.
  */
-int vm_initrd_make(const char *kernel, const char *programs, const char *out, struct brig_err *err) MUST_CHECK;
+int vm_initrd_make(const char *kernel, const char *programs, bool vsock, const char *out,
+                   struct brig_err *err) MUST_CHECK;
 
 #endif

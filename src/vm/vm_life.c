@@ -297,6 +297,18 @@ int vm_open_stream(struct vm_box *box, struct brig_err *err)
 
 /* ---- the sandbox around it ---------------------------------------------------------------------------- */
 
+void vm_driven(struct vm_box *box, const struct brig_err *err)
+{
+    struct brig_err failure = {0};
+
+    if (box->state != VM_BOOTING)
+        return;
+    if (err)
+        end_with(box, BRIG_CAUSE_HOST_ERROR, "%.150s", err->message);
+    else if (vm_open_stream(box, &failure) < 0)
+        end_with(box, BRIG_CAUSE_HOST_ERROR, "%.150s", failure.message);
+}
+
 static void on_link_hello(void *ctx, const struct svc_hello *hello UNUSED)
 {
     struct vm_box *box = ctx;
@@ -305,7 +317,9 @@ static void on_link_hello(void *ctx, const struct svc_hello *hello UNUSED)
 
     if (r == 0)
         r = watch_monitor(box, &err);
-    if (r == 0 && (box->state == VM_BOOTING || box->attached))
+    if (r == 0 && box->state == VM_BOOTING && box->vm->monitor->drive)
+        r = box->vm->monitor->drive(box, &err);
+    else if (r == 0 && (box->state == VM_BOOTING || box->attached))
         r = vm_open_stream(box, &err);
     if (r < 0)
         end_with(box, BRIG_CAUSE_HOST_ERROR, "%.150s", err.message);

@@ -15,12 +15,19 @@
 struct vm;
 struct vm_box;
 struct vm_stream;
+struct fire_talk;
 
 /*
  * A monitor is the program that runs a machine, inside a sandbox of `local` and as its only one. It is told to stop by
  * the end of that sandbox.
  */
 struct vm_monitor {
+    const char *provider;                   /* the name of the provider whose machines it runs */
+    uint32_t caps;                          /* those of that provider */
+    bool bound;                             /* The program is bound into the sandbox, and need not lie below /usr. */
+    bool kvm;                               /* It needs /dev/kvm. */
+    bool probed;                            /* The provider is off until a machine of it has come up once. */
+    const char *greeting;                   /* what the stream begins with, before HELLO; NULL for nothing */
     const char *name;                       /* as in a sentence */
     const char *install;                    /* the line that installs it */
     const char *(*by)(const struct vm *vm); /* the layer own_kernel is on by this */
@@ -28,6 +35,8 @@ struct vm_monitor {
     struct brig_limits (*limits)(const struct brig_limits *guest);
     /* The words of its command line, each with its NUL, and then those of its environment. */
     int (*words)(const struct vm_box *box, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env);
+    /* Tells it what to run, once it has been started; vm_driven() follows. NULL: its command line has said it all. */
+    int (*drive)(struct vm_box *box, struct brig_err *err);
     /*
      * Begins a call to the brig-init around it, whose EVENT says that the guest's brig-init is connected, and whose
      * DATA then is the stream.
@@ -63,6 +72,7 @@ struct vm_box {
     struct link *link;                            /* to the brig-init around the monitor */
     struct call *waits, *says;                    /* for the monitor's end; the monitor's words */
     struct vm_stream *stream;
+    struct fire_talk *talk; /* what is being told to Firecracker */
     char tail[VM_TAIL];
     size_t tail_len;
     uint32_t oom_kills; /* of the guest's kernel, by its own words */
@@ -74,13 +84,20 @@ struct vm_box {
     void *attached_ctx;
 };
 
+/* Whether machines of a monitor that is probed come up here. */
+enum vm_probe { VM_PROBE_DUE, VM_PROBE_CREATES, VM_PROBE_RUNS, VM_PROBE_OVER };
+
 struct vm {
     struct provider provider;
+    struct provider_ops ops;
     struct provider *local;
     const struct vm_monitor *monitor;
     char *program, *kernel, *initrd, *root;
     bool kvm;
     uint64_t tsc_khz; /* 0: not known */
+    char version[32]; /* the monitor's, as it has said; "" until then */
+    enum vm_probe probe;
+    struct loop_timer probe_timer;
     int kept_dir_fd;
     struct vm_box *boxes;
     struct { /* what is found again, once */
@@ -88,6 +105,10 @@ struct vm {
         void (*done)(void *ctx);
         void *ctx;
     } recovery;
+    struct { /* Who else makes boxes out of those of `local`. */
+        bool (*claim)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret);
+        void *ctx;
+    } other;
 };
 
 /* vm.c */
@@ -100,6 +121,7 @@ struct box_events vm_inner_events(struct vm_box *box);
 /* The stream of the sandbox around it, for an attach or at its first time; or err. */
 void vm_inner_stream(void *ctx, int fd, const struct brig_err *err);
 int vm_open_stream(struct vm_box *box, struct brig_err *err) MUST_CHECK;
+void vm_driven(struct vm_box *box, const struct brig_err *err); /* The monitor runs the machine; or err. */
 
 /* vm_kept.c */
 int vm_keep(const struct vm_box *box, struct brig_err *err) MUST_CHECK;
@@ -110,7 +132,10 @@ int vm_recall(int dir_fd, const char *id, struct vm_facts *ret) MUST_CHECK;
 uint64_t vm_tsc_khz(void); /* Takes some milliseconds; 0 if there is no such counter. */
 /* What a sandbox of these limits may have: memory of the guest, files in its memory. */
 int vm_guest_limits(struct brig_limits *limits, struct brig_err *err) MUST_CHECK;
-extern const char vm_root_target[], vm_kernel_target[], vm_initrd_target[];
+/* The words for brig-boot on the kernel's command line. */
+#define VM_BOOT_WORDS 512u
+void vm_boot_words(const struct vm_box *box, char out[VM_BOOT_WORDS]);
+extern const char vm_root_target[], vm_kernel_target[], vm_initrd_target[], vm_program_target[];
 
 /*
  * vm_stream.c: a connection to the brig-init of a guest, through its monitor. It is opened with HELLO and the order (a

@@ -134,8 +134,11 @@ static void on_connected(void *ctx, const uint8_t *data UNUSED, size_t len UNUSE
     stream->state = STREAM_OPENING;
     stream->greeted = false;
     uint64_t until = stream->again ? loop_now_ns() + ANSWER_NS : stream->until_ns;
-    /* The queue of a call that has just begun has room for both. */
+    /* The queue of a call that has just begun has room for all of it. */
+    const char *greeting = stream->monitor->greeting ? stream->monitor->greeting : "";
+    const size_t greeting_len = strlen(greeting);
     if (carry_hello_put(wire, sizeof wire, &hello) < 0 ||
+        call_write(stream->call, greeting, greeting_len) != (ssize_t)greeting_len ||
         call_write(stream->call, wire, sizeof wire) != (ssize_t)sizeof wire ||
         call_write(stream->call, stream->order, stream->order_len) != (ssize_t)stream->order_len ||
         loop_timer_set(stream->loop, &stream->timer, until, NULL) < 0)
@@ -314,10 +317,23 @@ static void on_reply(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, c
         over(stream);
 }
 
+/* A monitor that answers with the end has nobody in the guest to connect to yet. */
+static void on_eof(void *ctx, unsigned number UNUSED)
+{
+    struct vm_stream *stream = ctx;
+
+    if (stream->state == STREAM_OPENING)
+        try_again(stream, stream->pause_ns);
+}
+
 static void stream_connect(struct vm_stream *stream)
 {
-    const struct call_events events = {
-        .event = on_connected, .data = on_data, .writable = on_writable, .reply = on_reply, .ctx = stream};
+    const struct call_events events = {.event = on_connected,
+                                       .data = on_data,
+                                       .eof = on_eof,
+                                       .writable = on_writable,
+                                       .reply = on_reply,
+                                       .ctx = stream};
     struct brig_err err = {0};
 
     if (stream->monitor->reach(stream->link, &events, &stream->call, &err) < 0)

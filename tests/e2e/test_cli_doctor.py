@@ -44,7 +44,7 @@ class Doctor(BrigTest):
             if not here:
                 self.assertIn(f"apt-get install {name}", rows[name]["state"])
         for name, state in (("docker", "needs a service of root, and [docker] socket or DOCKER_HOST"),
-                            ("firecracker", "this version of brig does not have it")):
+                            ("firecracker", "needs a service of root, [firecracker] path and kernel, and [vm]")):
             self.assertEqual((rows[name]["on"], rows[name]["state"]), (False, state))
             self.assertRegex(text, rf"(?m)^{name} +off +{re.escape(state)}$")
 

@@ -9,6 +9,7 @@ from test_cli_service import CliTest
 OFF = ("docker", "runc", "crun", "runsc", "vm", "firecracker", "e2b", "modal", "daytona")
 NOT_NAMED = "[providers] only does not name it"  # of the services of tests (service.py)
 NOT_HERE = "this version of brig does not have it"
+NO_FIRE = "needs a service of root, [firecracker] path and kernel, and [vm]"
 NO_ENGINE = "needs a service of root, and [docker] socket or DOCKER_HOST"
 NO_KERNEL = "[vm] kernel and root are not set; brig-vm-prepare DIR makes both"
 
@@ -52,7 +53,7 @@ class Providers(CliTest):
         for name, status, code, said in (("chroot", 422, "invalid", "provider chroot: there is no such one"),
                                          ("Local", 422, "invalid", "provider Local: there is no such one"),
                                          ("gvisor", 501, "not_enabled", f"provider runsc: {NOT_NAMED}"),
-                                         ("firecracker", 501, "not_enabled", f"provider firecracker: {NOT_HERE}")):
+                                         ("firecracker", 501, "not_enabled", f"provider firecracker: {NO_FIRE}")):
             for path, body in (("/v1/sandboxes", {"provider": name}),
                                ("/v1/runs", {"sandbox": {"provider": name}, "process": {"argv": ["true"]}})):
                 answer = self.d.ask("POST", path, body)

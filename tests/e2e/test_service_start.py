@@ -106,7 +106,8 @@ class Start(unittest.TestCase):
         self.write('[manager]\nprovider = "chroot"\n')
         self.check(f"{self.config}:2: [manager] provider = chroot: must be the name of a provider, such as local")
         self.write('[manager]\nprovider = "firecracker"\n')
-        self.ends("[manager] provider: provider firecracker: this version of brig does not have it")
+        self.ends("[manager] provider: provider firecracker: needs a service of root, [firecracker] path and kernel, "
+                  "and [vm]")
         self.write('[manager]\nprovider = "gvisor"\n[providers]\nonly = "local"\n')
         self.ends("[manager] provider: provider runsc: [providers] only does not name it")
         self.write('[providers]\nonly = "local chroot"\n')

@@ -4,15 +4,17 @@
  *
  * Theory of operation. The kernel of a distribution has its virtio drivers as modules, and an initramfs has nothing
  * mounted. brig-boot mounts what a program expects to find, loads the modules that are listed in /modules/order (one
- * file name per line), waits until the port to the host is there, enters the root that the kernel's
- * command line names (boot_root.c), and executes brig-init as pid 1. It speaks with nobody: what goes wrong is one line
- * in the kernel's log, and the machine is powered off.
+ * file name per line), waits until the port to the host is there or listens on its vsock, enters the root that the
+ * kernel's command line names (boot_root.c), and executes brig-init as pid 1. It speaks with nobody: what goes wrong is
+ * one line in the kernel's log, and the machine is reset.
  *
  * Invariants: no C library and no heap, as in brig-init (jail/rawcall.h); it trusts its initramfs, which the provider
  * has made, and reads nothing of a tenant's. Nothing of it is left once brig-init runs.
  */
 #include <fcntl.h>
 #include <linux/reboot.h>
+#include <sys/socket.h>
+#include <linux/vm_sockets.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -23,6 +25,8 @@
 #include "jail/rawcall.h"
 
 #define PORT "/dev/vport0p1"
+#define STREAM_FD 9
+#define STREAM_TEXT "9"
 #define MODULES "/modules"
 #define PORT_PATIENCE_MS 20000
 #define PORT_PAUSE_MS 2
@@ -39,7 +43,7 @@ __attribute__((noreturn)) void give_up(const char *what, const char *name)
     for (unsigned i = 0; i < ARRAY_SIZE(pieces); i++)
         iov[i] = (struct iovec){(void *)(uintptr_t)pieces[i], __builtin_strlen(pieces[i])};
     raw_call3(SYS_writev, raw_failed(log) ? 2 : log, iov, ARRAY_SIZE(iov));
-    raw_call4(SYS_reboot, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2, LINUX_REBOOT_CMD_POWER_OFF, NULL);
+    raw_call4(SYS_reboot, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2, LINUX_REBOOT_CMD_RESTART, NULL);
     guest_exit(GUEST_EXIT_BROKEN);
 }
 
@@ -137,17 +141,36 @@ void await_device(const char *path)
     }
 }
 
+/* The socket that brig-init will serve on, which keeps its number: only it has one. Firecracker has no virtio port. */
+static void listen_vsock(void)
+{
+    const struct sockaddr_vm address = {.svm_family = AF_VSOCK, .svm_port = BOOT_VSOCK_PORT, .svm_cid = VMADDR_CID_ANY};
+    long fd = raw_call3(SYS_socket, AF_VSOCK, SOCK_STREAM, 0);
+
+    if (raw_failed(fd) || raw_call3(SYS_dup3, fd, STREAM_FD, 0) != STREAM_FD ||
+        raw_call3(SYS_bind, STREAM_FD, &address, sizeof(address)) != 0 || raw_call2(SYS_listen, STREAM_FD, 8) != 0)
+        give_up("no vsock to listen on", NULL);
+    raw_call1(SYS_close, fd);
+}
+
 __attribute__((noreturn)) void guest_main(int argc, char *const *argv, char *const *env)
 {
-    static char *const words[] = {(char *)"brig-init", (char *)"carry", (char *)"--device", (char *)PORT, NULL};
+    static char *const of_port[] = {(char *)"brig-init", (char *)"carry", (char *)"--device", (char *)PORT, NULL};
+    static char *const of_vsock[] = {(char *)"brig-init", (char *)"carry", (char *)"--listen-fd", (char *)STREAM_TEXT,
+                                     NULL};
     static char *const nothing[] = {NULL};
 
     (void)argc, (void)argv, (void)env;
     mount_all();
     load_modules();
-    await_device(PORT);
+    boot_words_read();
+    bool vsock = *boot_word(BOOT_STREAM) == 'v';
+    if (vsock)
+        listen_vsock();
+    else
+        await_device(PORT);
     raw_call2(SYS_sethostname, "brig", 4);
     boot_root();
-    raw_call3(SYS_execve, "/.brig/init", words, nothing);
+    raw_call3(SYS_execve, "/.brig/init", vsock ? of_vsock : of_port, nothing);
     give_up("cannot execute", "/.brig/init");
 }

@@ -15,11 +15,15 @@
 #define BOOT_PIDS "brig.pids="         /* processes and threads at once, brig-init's own included */
 #define BOOT_HOST "brig.host="         /* the name of the machine */
 #define BOOT_WRITABLE "brig.writable=" /* 1: the root has an upper layer, which counts as what is written */
-#define BOOT_NET "brig.net="           /* 1: eth0 is on QEMU's user-mode network */
+#define BOOT_STREAM "brig.stream="     /* vsock: brig-init listens on its port; else it has a virtio port */
+#define BOOT_VSOCK_PORT 2744
+#define BOOT_NET "brig.net=" /* 1: eth0 is on QEMU's user-mode network */
 
-/* One line in the kernel's log; then the machine is powered off. */
+/* One line in the kernel's log; then the machine is reset, which ends its monitor. */
 __attribute__((noreturn)) void give_up(const char *what, const char *name);
 void await_device(const char *path);
+void boot_words_read(void);              /* before the next two */
+const char *boot_word(const char *name); /* its value, or "" */
 void boot_root(void);
 
 #endif

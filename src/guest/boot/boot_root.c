@@ -30,7 +30,7 @@ static char text[1024];  /* what is being put together */
 
 /* ---- words ------------------------------------------------------------------------------------------- */
 
-static void read_words(void)
+void boot_words_read(void)
 {
     long fd = raw_call4(SYS_openat, AT_FDCWD, "/proc/cmdline", O_RDONLY | O_CLOEXEC, 0);
     long len = raw_failed(fd) ? fd : raw_call3(SYS_read, fd, words, sizeof(words) - 1);
@@ -53,7 +53,7 @@ static const char *behind(const char *at, const char *name)
 }
 
 /* The value of a word, or "". */
-static const char *word(const char *name)
+const char *boot_word(const char *name)
 {
     for (const char *at = words; at < words + sizeof(words) - 1; at += __builtin_strlen(at) + 1) {
         const char *value = behind(at, name);
@@ -128,7 +128,7 @@ static void fill_skel(void)
     static const char *const dirs[] = {"/skel",           "/skel/.brig",   "/skel/dev",      "/skel/proc", "/skel/sys",
                                        "/skel/etc",       "/skel/home",    "/skel/var",      "/skel/tmp",  "/skel/run",
                                        "/skel/workspace", "/skel/var/tmp", "/skel/home/user"};
-    const char *host = word(BOOT_HOST);
+    const char *host = boot_word(BOOT_HOST);
 
     for (unsigned i = 0; i < ARRAY_SIZE(dirs); i++)
         make_dir(dirs[i], 0755);
@@ -137,20 +137,20 @@ static void fill_skel(void)
     raw_call2(SYS_sethostname, host, __builtin_strlen(host));
     make_file("/skel/etc/hostname", JOIN(host, "\n"));
     make_file("/skel/etc/hosts", JOIN("127.0.0.1 localhost\n::1 localhost\n127.0.1.1 ", host, "\n"));
-    make_file("/skel/etc/resolv.conf", *word(BOOT_NET) == '1' ? "nameserver 10.0.2.3\n" : "");
+    make_file("/skel/etc/resolv.conf", *boot_word(BOOT_NET) == '1' ? "nameserver 10.0.2.3\n" : "");
 }
 
 static void mount_root(void)
 {
-    bool writable = *word(BOOT_WRITABLE) == '1';
+    bool writable = *boot_word(BOOT_WRITABLE) == '1';
 
     make_dir("/image", 0755);
     make_dir("/store", 0755);
     make_dir(NEW, 0755);
     await_device(DEVICE);
-    mount_at(word(BOOT_ROOT), DEVICE, "/image", QUIET | MS_RDONLY, NULL);
+    mount_at(boot_word(BOOT_ROOT), DEVICE, "/image", QUIET | MS_RDONLY, NULL);
     mount_at("tmpfs", "tmpfs", "/store", QUIET,
-             JOIN("mode=755,size=", word(BOOT_DISK), ",nr_inodes=", word(BOOT_INODES)));
+             JOIN("mode=755,size=", boot_word(BOOT_DISK), ",nr_inodes=", boot_word(BOOT_INODES)));
     make_dir("/store/upper", 0755);
     make_dir("/store/work", 0755);
     mount_at("overlay", "overlay", NEW, QUIET | (writable ? 0 : MS_RDONLY),
@@ -188,7 +188,7 @@ static void mount_inside(void)
 static void bound_pids(void)
 {
     static const char control[] = "/cgroup/cgroup.subtree_control";
-    const char *limit = word(BOOT_PIDS);
+    const char *limit = boot_word(BOOT_PIDS);
 
     if (*limit == '\0')
         return;
@@ -240,7 +240,7 @@ static void connect_network(void)
     if (raw_failed(fd))
         give_up("no sockets", NULL);
     set_up((int)fd, "lo", INADDR_LOOPBACK, 0xff000000u);
-    if (*word(BOOT_NET) == '1') {
+    if (*boot_word(BOOT_NET) == '1') {
         struct rtentry route = {.rt_flags = RTF_UP | RTF_GATEWAY};
         set_up((int)fd, "eth0", 0x0a00020fu, 0xffffff00u); /* 10.0.2.15 */
         route.rt_dst = address(0);
@@ -254,8 +254,7 @@ static void connect_network(void)
 
 void boot_root(void)
 {
-    read_words();
-    if (*word(BOOT_ROOT) == '\0')
+    if (*boot_word(BOOT_ROOT) == '\0')
         return;
     fill_skel();
     mount_root();
