@@ -35,8 +35,7 @@ static void test_keep_alive(UNUSED void **state)
     client_send(&c, "GET /hello HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
     client_expect_end(&c);
     assert_true(client_has(&c, "Connection: close\r\n"));
-    rig_run(5);
-    assert_int_equal(server_connections(rig.server), 0);
+    rig_until(server_connections(rig.server) == 0);
 }
 
 static void test_http10(UNUSED void **state)
@@ -442,8 +441,7 @@ static void test_tunnel(UNUSED void **state)
     struct linger reset = {.l_onoff = 1};
     setsockopt(d.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
     base_close_fd(&d.fd);
-    rig_run(20);
-    assert_int_equal(rig.n_gone, 1);
+    rig_until(rig.n_gone == 1);
     rig_answer("POST /tunnel HTTP/1.1\r\n" HOST "Content-Length: 1\r\n\r\nx", "400 Bad Request");
 }
 

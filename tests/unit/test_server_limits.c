@@ -289,13 +289,10 @@ static void test_gone_while_idle(UNUSED void **state)
         struct client c AUTO_CLIENT = how % 2 ? client_unix() : client_tcp();
         unsigned before = rig.n_gone;
         client_send(&c, how < 2 ? GET("/later") : GET("/stream"));
-        rig_run(10);
-        assert_int_equal(server_exchanges(rig.server), 1);
+        rig_until(server_exchanges(rig.server) == 1);
         assert_non_null(rig.kept);
         base_close_fd(&c.fd);
-        rig_run(10);
-        assert_int_equal(rig.n_gone, before + 1);
-        assert_int_equal(server_exchanges(rig.server), 0);
+        rig_until(rig.n_gone == before + 1 && server_exchanges(rig.server) == 0);
         assert_null(rig.kept);
     }
     /* also when the next request is waiting already */
@@ -304,9 +301,7 @@ static void test_gone_while_idle(UNUSED void **state)
     rig_run(10);
     unsigned before = rig.n_gone;
     base_close_fd(&c.fd);
-    rig_run(10);
-    assert_int_equal(rig.n_gone, before + 1);
-    assert_int_equal(server_connections(rig.server), 0);
+    rig_until(rig.n_gone == before + 1 && server_connections(rig.server) == 0);
 }
 
 static void test_gone_in_body(UNUSED void **state)
@@ -316,8 +311,7 @@ static void test_gone_in_body(UNUSED void **state)
     client_send(&c, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 20\r\n\r\nabc");
     rig_run(10);
     base_close_fd(&c.fd);
-    rig_run(10);
-    assert_int_equal(rig.n_gone, 1);
+    rig_until(rig.n_gone == 1);
     /* the rest of a body is read although its sender has shut its side, and nothing spins meanwhile */
     rig.hold = true;
     client_send(&d, "POST /upload HTTP/1.1\r\n" HOST "Content-Length: 40006\r\n\r\nabcdef");
@@ -402,8 +396,7 @@ static void test_caps(UNUSED void **state)
     client_expect(&many[0], "hello");
     for (int i = 0; i < ALL; i++)
         client_done(&many[i]);
-    rig_run(10);
-    assert_int_equal(server_connections(rig.server), 0);
+    rig_until(server_connections(rig.server) == 0);
 }
 
 /* Answers that nobody reads are in memory: an organisation has a share of it. */
@@ -415,8 +408,7 @@ static void test_answers_that_wait(UNUSED void **state)
 
     rig.server->owed_max = 10u << 20; /* answers are of 4 MiB */
     client_send(&slow, ask);
-    rig_run(5);
-    assert_int_equal(rig.server->owed, 4u << 20);
+    rig_until(rig.server->owed == 4u << 20);
     client_send(&more, ask);
     client_expect(&more, "the organisation has its share of answers that wait to be read");
     assert_true(client_has(&more, "HTTP/1.1 429 ") && client_has(&more, "Retry-After: 1"));
@@ -431,8 +423,7 @@ static void test_answers_that_wait(UNUSED void **state)
     client_send(&more, ask);
     client_expect(&more, "HTTP/1.1 200 ");
     client_done(&more); /* who leaves owes nothing */
-    rig_run(20);
-    assert_int_equal(rig.server->owed, 0);
+    rig_until(rig.server->owed == 0);
 }
 
 /* The bytes of a stream that wait in memory, sent until the server has ended it or has this many. */
@@ -644,9 +635,7 @@ static void test_no_memory(UNUSED void **state)
             bool failed = mem_has_failed();
             mem_fail_after(MEM_FAIL_NEVER);
             base_close_fd(&c.fd);
-            rig_run(2);
-            assert_int_equal(server_connections(rig.server), 0);
-            assert_int_equal(server_exchanges(rig.server), 0);
+            rig_until(server_connections(rig.server) == 0 && server_exchanges(rig.server) == 0);
             if (!failed)
                 break;
         }
@@ -675,8 +664,7 @@ static void test_drain(UNUSED void **state)
     assert_true(client_has(&busy, "done") && client_has(&busy, "Connection: close"));
     assert_false(client_has(&busy, "hello"));
     base_close_fd(&busy.fd);
-    rig_run(10);
-    assert_int_equal(server_connections(rig.server), 0);
+    rig_until(server_connections(rig.server) == 0);
 }
 
 /* Destroying it tells every handler. */

@@ -68,8 +68,7 @@ static void expect_close(struct client *c, unsigned code)
     assert_true(seen);
     assert_int_equal(rig.n_closed, 1);
     assert_int_equal(rig.n_gone, 0);
-    rig_run(5);
-    assert_int_equal(server_exchanges(rig.server), 0);
+    rig_until(server_exchanges(rig.server) == 0);
 }
 
 static void test_handshake(UNUSED void **state)
@@ -160,8 +159,7 @@ static void test_closing(UNUSED void **state)
     rig.n_closed = 0;
     struct client e AUTO_CLIENT = open_ws();
     base_close_fd(&e.fd);
-    rig_run(10);
-    assert_int_equal(rig.n_closed, 1);
+    rig_until(rig.n_closed == 1);
     assert_int_equal(rig.close_code, 1006);
     assert_int_equal(rig.n_gone, 0);
 }
