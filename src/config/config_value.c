@@ -215,7 +215,7 @@ static int set_text(struct config *config, const struct config_key *key, const c
     const char *rule = plain && key->rule ? key->rule(text) : NULL;
     if (!plain || rule || (key->words && !is_word(text, key->words)))
         return refuse(key, where, text, rule, err);
-    if (str_eq(key->key, "image")) {
+    if (str_eq(key->section, "sandbox") && str_eq(key->key, "image")) {
         int r = replace(&config->image_asked, text, err);
         if (r < 0)
             return r;

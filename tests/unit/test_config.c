@@ -199,6 +199,11 @@ static void takes_an_openmanus_file(void **state)
     assert_true(c->network_enabled);
     assert_string_equal(c->network, ""); /* so it is `open` */
     config_free(loaded);
+    /* An engine's image of that name is that image. */
+    static const char engine[] = "[docker]\nimage = 'python:3.12-slim'\n";
+    assert_int_equal(config_load_text("config.toml", engine, sizeof engine - 1, no_env, &loaded, NULL), 0);
+    assert_string_equal(config_get(loaded)->docker_image, "python:3.12-slim");
+    config_free(loaded);
     assert_refused("[llm]\nmax_tokens = 'x'\n", ":2: [llm] max_tokens: must be an integer");
     assert_refused("[llm.vision]\nmodel = 5\n", ":2: [llm.vision] model: must be a string");
     assert_refused("[llm]\ntemperature = true\n", ":2: [llm] temperature: must be a number");
