@@ -5,6 +5,7 @@ run (D). C01, C04, C06, C09, C10 and C12 are in test_tools_bad.py, by what a too
 test_gate_attacks.py."""
 
 import base64
+import contextlib
 import glob
 import hashlib
 import io
@@ -433,10 +434,16 @@ sorted(set(refused.values()))"""
                           (("success", "alive", "exited"), ("error", None, "signalled"),
                            ("error", None, "sandbox-gone")), ran)
         wait_until("it is well again", lambda: self.go("once").json["result"] == "alive")
-        wait_until("some are parked", lambda: len(self.parked()) >= 2)
-        stopped = self.parked()
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
+        stopped = []
+
+        def stop_all():  # one that has just answered is still listed while it ends
+            for pid in self.parked():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+                    stopped.append(pid)
+            return stopped
+
+        wait_until("some are parked", lambda: len(self.parked()) >= 2 and stop_all())
         answers = self.at_once({i: lambda: self.go("once", timeout=0.5).json for i in range(len(stopped))})
         self.assertTrue(
             all((a["status"], a["receipt"]["outcome"]["cause"]) in (("success", "exited"), ("error", "timeout"))
