@@ -51,12 +51,17 @@ class Start(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="brig-start-")
         os.chmod(self.dir, 0o755)
-        self.addCleanup(shutil.rmtree, self.dir)  # nothing writes there any more
+        self.addCleanup(wait_until, "nothing writes there any more", self.removed)
         self.config = f"{self.dir}/config.toml"
         self.env = environment(BRIG_STATE_DIR=f"{self.dir}/state", BRIG_RUN_DIR=f"{self.dir}/run",
                                BRIG_CACHE_DIR=f"{self.dir}/cache", BRIG_CONFIG=self.config,
                                BRIG_LISTEN=f"127.0.0.1:{free_port()}", BRIG_SOCKET=f"{self.dir}/run/brig.sock")
         self.write("")
+
+    def removed(self):
+        """A spawner that had too little time to end is on its own, and still removes what it has made."""
+        shutil.rmtree(self.dir, ignore_errors=True)
+        return not os.path.exists(self.dir)
 
     def write(self, text):
         with open(self.config, "w", encoding="utf-8") as f:
