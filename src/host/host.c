@@ -250,6 +250,8 @@ int host_init(struct host *host, enum host_role role, struct netns_maker *netns,
     if ((r = ids_init(&host->ids, host->ids_kind, &host->ids_fd, host->ids_scope, host->sub_ids, err)) < 0)
         return r;
     r = host_build_tree(host, err);
+    host->ids.proc_fd = host->proc_fd;
+    host->ids.outlive = role == HOST_RUNNER;
     if (r == 0 && host->privileged && host->layers.fd >= 0)
         probe_layers(host);
     return r;

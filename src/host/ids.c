@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "jail/plan.h"
@@ -106,6 +107,7 @@ int ids_init(struct ids *ids, enum ids_kind kind, int *lock_fd, enum ids_scope s
     *ids = (struct ids){.kind = kind,
                         .scope = scope,
                         .lock_fd = -1,
+                        .proc_fd = -1,
                         .sub_ids = sub_ids,
                         .slots = kind == IDS_RANGE || sub_ids / 2 > IDS_SLOTS ? IDS_SLOTS : sub_ids / 2};
     if (kind == IDS_ONE)
@@ -135,12 +137,52 @@ static bool is_held(const struct ids *ids, unsigned slot)
     return ids->held[slot / 64] & (1ULL << (slot % 64));
 }
 
+/* Whether this process of /proc has an id of the slot. Its directory belongs to its effective user. */
+static bool has_id(const struct ids *ids, const char *pid, unsigned slot)
+{
+    struct stat st;
+
+    return pid[0] >= '1' && pid[0] <= '9' && fstatat(ids->proc_fd, pid, &st, 0) == 0 &&
+           st.st_uid >= RANGE_BASE + slot * INSIDE_RANGE &&
+           st.st_uid - (RANGE_BASE + slot * INSIDE_RANGE) < INSIDE_RANGE;
+}
+
+/* A marked slot is one of a runner that has died, or of one that is about to release it. */
+static bool is_outlived(const struct ids *ids, unsigned slot)
+{
+    char mark = 0;
+
+    if (ids->proc_fd < 0 || ids->kind != IDS_RANGE || pread(ids->lock_fd, &mark, 1, slot) != 1 || mark == 0)
+        return false;
+    AUTO_DIR DIR *dir = dir_open(ids->proc_fd, ".");
+    for (const struct dirent *entry; (entry = dir_next(dir));)
+        if (has_id(ids, entry->d_name, slot))
+            return true;
+    if (!dir)
+        return true; /* nobody could look */
+    (void)!pwrite(ids->lock_fd, "", 1, slot);
+    return false;
+}
+
+/* If it cannot be written, the slot is as safe as one of a spawner: as long as this process lives. */
+static void mark_slot(const struct ids *ids, unsigned slot, char mark)
+{
+    if (ids->outlive)
+        (void)!pwrite(ids->lock_fd, &mark, 1, slot);
+}
+
 static bool take_slot(struct ids *ids, unsigned slot)
 {
     if (is_held(ids, slot) || lock_slot(ids, slot, F_WRLCK) < 0)
         return false;
     ids->held[slot / 64] |= 1ULL << (slot % 64);
     return true;
+}
+
+static void drop_slot(struct ids *ids, unsigned slot)
+{
+    ids->held[slot / 64] &= ~(1ULL << (slot % 64));
+    (void)!lock_slot(ids, slot, F_UNLCK);
 }
 
 static int claim_shared(const struct ids *ids, struct ids_claim *ret, struct brig_err *err)
@@ -189,6 +231,11 @@ int ids_claim(struct ids *ids, bool whole, struct ids_claim *ret, struct brig_er
         ids->next = (ids->next + 1) % ids->slots;
         if (!take_slot(ids, slot))
             continue;
+        if (is_outlived(ids, slot)) {
+            drop_slot(ids, slot);
+            continue;
+        }
+        mark_slot(ids, slot, 1);
         claim_slot(ids, slot, ret);
         return 0;
     }
@@ -206,8 +253,8 @@ void ids_release(struct ids *ids, struct ids_claim *claim)
 {
     if (claim->slot < 0)
         return;
-    ids->held[claim->slot / 64] &= ~(1ULL << (claim->slot % 64));
-    (void)!lock_slot(ids, (unsigned)claim->slot, F_UNLCK);
+    mark_slot(ids, (unsigned)claim->slot, 0);
+    drop_slot(ids, (unsigned)claim->slot);
     claim->slot = -1;
 }
 

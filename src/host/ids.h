@@ -7,6 +7,9 @@
  * The ids belong to the host (root) or to the user, and so does the file: its place does not depend on a variable or a
  * configuration. Root's is /run/brig/ids. A plain user's is brig-ids-UID in /run/lock, or in /dev/shm if /run/lock is
  * not open to everybody. If that place cannot be used, the file lies in the run directory, and `scope` says so.
+ *
+ * Sandboxes of a runner live on when the runner dies, and its locks do not. So a runner also marks the byte itself.
+ * Whoever gets the lock of a marked slot looks for a process with its ids, and leaves the slot alone if there is one.
  */
 #ifndef BRIG_HOST_IDS_H
 #define BRIG_HOST_IDS_H
@@ -40,6 +43,8 @@ struct ids {
     enum ids_kind kind;
     enum ids_scope scope;
     int lock_fd;
+    int proc_fd;  /* A full procfs, which is not ours to close; -1: marks are not looked at. */
+    bool outlive; /* What has these ids may outlive this process, so slots are marked. */
     unsigned slots, next, sub_ids;
     uint64_t held[IDS_SLOTS / 64];
 };

@@ -147,7 +147,7 @@ static _Noreturn void stage_child(const struct carried *box, const struct stage 
     else if (chdir(STAGE_BUNDLE) < 0 || arrange_fds(box, words) < 0)
         (void)fail(stage, "descriptors");
     else {
-        prctl(PR_SET_PDEATHSIG, 0); /* a box outlives us from here on; the state directory knows it */
+        /* If the runner dies now, so does the runtime: nobody would take its answer. The next one ends what it made. */
         execve(stage->argv[0], (char *const *)(uintptr_t)stage->argv, environment);
         (void)fail(stage, stage->argv[0]);
     }

@@ -6,6 +6,7 @@
  * end, the closed socket tells the runner to end them; if they are to be kept, the runner is killed instead, which no
  * sandbox notices.
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +15,9 @@
 #include <sys/epoll.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/err.h"
+#include "base/id.h"
 #include "base/str.h"
 #include "config/provider_names.h"
 #include "supervisor/supervisor.h"
@@ -41,7 +44,7 @@ static void on_end(struct loop_source *source, uint32_t events UNUSED)
 
     loop_remove(runner->all->loop, &runner->on_end);
     daemon_reap(&runner->daemon, how, sizeof how);
-    if (runner->all->stopping)
+    if (runner->all->stopping || runner->leaving)
         return;
     runner->all->say("%s (%s); starting it again, its sandboxes run on", how, runner->name);
     (void)!loop_timer_set(runner->all->loop, &runner->on_restart,
@@ -74,6 +77,8 @@ static int start(struct sup_runner *runner, struct brig_err *err)
     (void)unsetenv("BRIG_ENGINE_PULL");
     if (r < 0)
         return r;
+    if (runner->leaving)
+        base_close_fd(&runner->daemon.socket); /* so it ends all of them, and itself */
     runner->on_end = (struct loop_source){.fd = -1, .fn = on_end, .ctx = runner};
     return loop_add(all->loop, &runner->on_end, runner->daemon.pidfd, EPOLLIN, err);
 }
@@ -90,6 +95,20 @@ static void start_runner(struct sup_runner *runner)
                           clock_mono_ns() + daemon_restart_delay_ns(&runner->daemon), NULL);
 }
 
+/* Whether an earlier service has left boxes of this provider, which nobody else would ever end. */
+static bool has_boxes(const struct places *places, const char *name)
+{
+    char path[sizeof places->run + 32];
+
+    if (str_format(path, sizeof path, "%s/runner-%s", places->run, name) < 0)
+        return false;
+    AUTO_DIR DIR *dir = dir_open(AT_FDCWD, path);
+    for (const struct dirent *entry; (entry = dir_next(dir));)
+        if (strlen(entry->d_name) == ID_SANDBOX_SIZE - 1)
+            return true;
+    return false;
+}
+
 void sup_runners_start(struct sup_runners *runners)
 {
     const struct {
@@ -103,11 +122,12 @@ void sup_runners_start(struct sup_runners *runners)
     for (size_t i = 0; geteuid() == 0 && i < ARRAY_SIZE(known); i++) {
         struct sup_runner *runner = &runners->runners[runners->n];
         *runner = (struct sup_runner){.all = runners, .name = known[i].name};
-        if (!provider_is_among(runners->config->providers_only, known[i].name) ||
-            !known[i].find(known[i].path, known[i].name, runner->path, sizeof runner->path))
+        runner->leaving = !known[i].find(known[i].path, known[i].name, runner->path, sizeof runner->path) ||
+                          !provider_is_among(runners->config->providers_only, known[i].name);
+        if (runner->leaving && !has_boxes(runners->places, known[i].name))
             continue;
         runner->daemon = DAEMON_INIT("brig-runner", false);
-        runner->daemon.lasting = true;
+        runner->daemon.lasting = !runner->leaving;
         runner->on_restart = (struct loop_timer){.fn = on_restart, .ctx = runner};
         runners->n++;
         start_runner(runner);

@@ -249,6 +249,7 @@ struct sup_runners {
         struct sup_runners *all;
         const char *name;
         char path[256]; /* of the runtime, or of the engine's socket */
+        bool leaving;   /* Its provider is off: it only ends what an earlier service has left. */
         struct daemon daemon;
         struct loop_source on_end;
         struct loop_timer on_restart;

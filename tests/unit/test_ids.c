@@ -121,6 +121,51 @@ static void a_dead_claimer_holds_nothing(void **state UNUSED)
     ids_done(&ids);
 }
 
+/* A runner that dies leaves a mark: while a process has the ids, nobody gets them but who claims them again. */
+static void what_outlives_its_runner_keeps_its_ids(void **state UNUSED)
+{
+    int ready[2];
+    char byte;
+    struct ids_claim claim, other;
+    AUTO_FD int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    if (geteuid() != 0)
+        skip();
+    struct ids runner = make(IDS_RANGE, 0);
+    runner.outlive = true;
+    runner.next = 300;
+    assert_int_equal(ids_claim(&runner, false, &claim, NULL), 0);
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) { /* a program of the sandbox */
+        if (setresuid(claim.user, claim.user, claim.user) < 0 || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        pause();
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    ids_done(&runner); /* as it dies */
+
+    struct ids spawner = make(IDS_RANGE, 0);
+    spawner.proc_fd = proc;
+    spawner.next = 300;
+    assert_int_equal(ids_claim(&spawner, false, &other, NULL), 0);
+    assert_int_equal(other.slot, 301);
+    struct ids again = make(IDS_RANGE, 0);
+    again.outlive = true;
+    assert_int_equal(ids_claim_again(&again, claim.slot, &claim), 0);
+    assert_int_equal(claim.slot, 300);
+    ids_done(&again);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    spawner.next = 300;
+    assert_int_equal(ids_claim(&spawner, false, &other, NULL), 0);
+    assert_int_equal(other.slot, 300); /* nobody has them any more */
+    ids_done(&spawner);
+}
+
 static void all_in_use(void **state UNUSED)
 {
     struct ids ids = make(IDS_PAIR, 20);
@@ -290,6 +335,7 @@ int main(void)
         cmocka_unit_test(ranges_do_not_overlap),
         cmocka_unit_test(two_spawners),
         cmocka_unit_test(a_dead_claimer_holds_nothing),
+        cmocka_unit_test(what_outlives_its_runner_keeps_its_ids),
         cmocka_unit_test(all_in_use),
         cmocka_unit_test(pairs),
         cmocka_unit_test(pair_slots_follow_the_subordinate_ids),

@@ -319,7 +319,8 @@ static void docker_remove(struct carried *box)
 
     own_free(box);
     docker_name(&box->s, name);
-    if (dock_target(target, "/containers/", name, "?force=1&v=1") < 0 ||
+    if (!docker.runner || /* No engine is named any more: it keeps a container that has ended. */
+        dock_target(target, "/containers/", name, "?force=1&v=1") < 0 ||
         dock_ask(&docker.dock, &request, NULL, NULL) < 0)
         on_removed(box, NULL, NULL);
 }
