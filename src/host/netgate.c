@@ -27,6 +27,8 @@
  *
  *   - Nothing of ours is ever shared: no SO_REUSEPORT, no SO_REUSEADDR. A program cannot bind over, beside or
  *     before us (it has not started; later, a port that it has taken is an error).
+ *   - A gate whose maker has died is opened again: routes and the redirect stay, and a port that brig-egress still has
+ *     is left to it. The kernel names the user of a socket, and no program of a sandbox is ours.
  *   - The helper checks where it is before it changes anything: routes like these would cut the host off.
  *   - Missing IPv6 is not an error; IPv6 without routes would only be unreachable.
  */
@@ -260,15 +262,53 @@ static int open_socket(const struct job *job, const struct gate_listener *what)
     return up >= 0 ? up : take_fd(&fd);
 }
 
+static bool has(const struct netgate *gate, enum gate_kind kind, uint16_t port, int family)
+{
+    for (unsigned i = 0; i < gate->n; i++)
+        if (gate->what[i].kind == kind && gate->what[i].port == port && (!family || gate->what[i].family == family))
+            return true;
+    return false;
+}
+
+/*
+ * Whether a socket of our own user has this port: one of an earlier gate, which brig-egress serves. A line is "0:
+ * ADDRESS:PORT ADDRESS:PORT STATE QUEUES TIMER RETRIES UID ...", with the port in hexadecimal.
+ */
+static bool is_served(const struct job *job, const struct gate_listener *what)
+{
+    static char text[65536]; /* of one helper at a time, as above */
+    char path[32], port[16], *save = NULL;
+
+    (void)snprintf(path, sizeof path, "thread-self/net/%s%s", what->kind == GATE_DNS_UDP ? "udp" : "tcp",
+                   what->family == AF_INET6 ? "6" : "");
+    (void)snprintf(port, sizeof port, ":%04X", what->port);
+    if (SYS(fd_read_file(job->place->proc_fd, path, text, sizeof text)) <= 0)
+        return false;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *words[8], *rest = NULL;
+        size_t n = 0;
+        for (char *word = strtok_r(line, " ", &rest); word && n < ARRAY_SIZE(words); word = strtok_r(NULL, " ", &rest))
+            words[n++] = word;
+        const char *at = n == ARRAY_SIZE(words) ? strchr(words[1], ':') : NULL;
+        if (at && str_eq(at, port) && str_eq(words[7], "0"))
+            return true;
+    }
+    return false;
+}
+
 static int add(struct job *job, enum gate_kind kind, unsigned port, int family)
 {
     struct netgate *gate = job->gate;
     const struct gate_listener what = {.port = (uint16_t)port, .kind = (uint8_t)kind, .family = (uint8_t)family};
 
+    if (has(gate, kind, (uint16_t)port, family))
+        return 0;
     if (gate->n == GATE_LISTENERS_MAX)
         return err_set(job->err, BRIG_E_UNSUPPORTED, 0,
                        "network: more than %u ports: a network of any port needs a new sandbox", POLICY_PORTS_MAX);
     int fd = open_socket(job, &what);
+    if (fd == -EADDRINUSE && job->place->again && is_served(job, &what))
+        return 0;
     if (fd == -EADDRINUSE)
         return err_set(job->err, BRIG_E_CONFLICT, EADDRINUSE, "network: port %u is taken by a program of the sandbox",
                        port);
@@ -281,10 +321,7 @@ static int add(struct job *job, enum gate_kind kind, unsigned port, int family)
 
 static bool has_port(const struct netgate *gate, uint16_t port)
 {
-    for (unsigned i = 0; i < gate->n; i++)
-        if (gate->what[i].kind == GATE_TCP && gate->what[i].port == port)
-            return true;
-    return false;
+    return has(gate, GATE_TCP, port, 0);
 }
 
 static bool wants_port(const struct netgate_want *want, uint16_t port)
@@ -312,7 +349,7 @@ static int open_any_port(struct job *job)
         r = add(job, GATE_PROXY, GATE_PROXY_PORT, AF_INET);
     if (r < 0)
         return r;
-    r = netgate_redirect(job->v6, job->place->behind); /* last: from here on it leads somewhere */
+    r = netgate_redirect(job->v6, job->place->behind, job->place->again); /* last: from here on it leads somewhere */
     if (r == -ENOMEM)
         return err_nomem(job->err);
     return r < 0 ? err_set(job->err, BRIG_E_UNSUPPORTED, -r,
@@ -323,19 +360,16 @@ static int open_any_port(struct job *job)
 static int open_ports(struct job *job)
 {
     const struct netgate_want *want = job->want;
-    int family = job->v6 ? AF_INET6 : AF_INET, r = 0;
+    int family = job->v6 ? AF_INET6 : AF_INET;
+    int r = add(job, GATE_DNS_UDP, 53, family);
 
-    if (job->fresh) {
-        r = add(job, GATE_DNS_UDP, 53, family);
-        if (r == 0)
-            r = add(job, GATE_DNS_TCP, 53, family);
-        /* A policy that names the proxy's port has a wildcard there; both cannot be. */
-        if (r == 0 && !wants_port(want, GATE_PROXY_PORT))
-            r = add(job, GATE_PROXY, GATE_PROXY_PORT, AF_INET);
-    }
+    if (r == 0)
+        r = add(job, GATE_DNS_TCP, 53, family);
+    /* A policy that names the proxy's port has a wildcard there; both cannot be. */
+    if (r == 0 && !wants_port(want, GATE_PROXY_PORT) && !has_port(job->gate, GATE_PROXY_PORT))
+        r = add(job, GATE_PROXY, GATE_PROXY_PORT, AF_INET);
     for (unsigned i = 0; r == 0 && i < want->n_ports; i++)
-        if (!has_port(job->gate, want->ports[i]))
-            r = add(job, GATE_TCP, want->ports[i], family);
+        r = add(job, GATE_TCP, want->ports[i], family);
     return r;
 }
 
@@ -520,7 +554,7 @@ static int check_change(const struct netgate *gate, const struct netgate_want *w
 {
     if (want->any_port && !gate->any_port)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "network: from named ports to any port needs a new sandbox");
-    if (!gate->any_port && wants_port(want, GATE_PROXY_PORT) && !has_port(gate, GATE_PROXY_PORT))
+    if (!gate->any_port && wants_port(want, GATE_PROXY_PORT) && has(gate, GATE_PROXY, GATE_PROXY_PORT, 0))
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "network: port %u is the proxy's here, and needs a new sandbox",
                        GATE_PROXY_PORT);
     return 0;
@@ -528,10 +562,12 @@ static int check_change(const struct netgate *gate, const struct netgate_want *w
 
 static bool has_all(const struct netgate *gate, const struct netgate_want *want)
 {
+    if (!gate->any_port && !has(gate, GATE_DNS_UDP, 53, 0))
+        return false;
     for (unsigned i = 0; !gate->any_port && i < want->n_ports; i++)
         if (!has_port(gate, want->ports[i]))
             return false;
-    return true;
+    return !gate->any_port || has(gate, GATE_REDIRECT, GATE_REDIRECT_PORT, 0);
 }
 
 int netgate_open(struct netgate **gate, const struct netgate_place *place, const struct netgate_want *want, int fd_min,

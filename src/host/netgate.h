@@ -36,6 +36,7 @@ struct netgate {
 struct netgate_place {
     int ns_fd;        /* a pidfd of pid 1 of the sandbox, or a network namespace */
     bool behind;      /* The guest is behind a device of netgate_link(). */
+    bool again;       /* A process that has died made the gate: what is there already is no mistake. */
     int proc_fd;      /* a full procfs */
     bool own_proc;    /* Look at sysctls through a procfs of its own (see enter_proc()). */
     uint32_t host_ns; /* the inode of the host's network namespace */
@@ -70,8 +71,8 @@ int netgate_link(const struct netgate_place *place, int guest_ns_fd, struct brig
 
 /*
  * netgate_nft.c: makes the redirect of any-port mode in the network namespace of the caller: of what is sent there, or
- * of what comes from a guest behind it. Returns 0 or a negative errno.
+ * of what comes from a guest behind it. again: one that is there is as good. Returns 0 or a negative errno.
  */
-int netgate_redirect(bool v6, bool behind) MUST_CHECK;
+int netgate_redirect(bool v6, bool behind, bool again) MUST_CHECK;
 
 #endif

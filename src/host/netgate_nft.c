@@ -288,12 +288,14 @@ static int install(int sock, bool v6, bool behind, bool limit)
     return nl_talk(sock, &nl); /* all of it or nothing */
 }
 
-int netgate_redirect(bool v6, bool behind)
+int netgate_redirect(bool v6, bool behind, bool again)
 {
     AUTO_FD int sock = SYS(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER));
 
     if (sock < 0)
         return -errno;
     int r = install(sock, v6, behind, true);
-    return r == -ENOENT || r == -EOPNOTSUPP ? install(sock, v6, behind, false) : r;
+    if (r == -ENOENT || r == -EOPNOTSUPP)
+        r = install(sock, v6, behind, false);
+    return again && r == -EEXIST ? 0 : r; /* if its table is there, all of it is */
 }

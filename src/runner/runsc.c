@@ -14,7 +14,9 @@
  *   kernel    The version is that of the Go module where `--version` knows none. The platform is systrap where this
  *             runsc has it, else ptrace. kvm is only used when it is asked for, and when a sandbox with it has come up
  *             within KVM_PROBE_MS: it is known to hang where /dev/kvm exists.
- *   network   The guest's stack is gVisor's own, behind a gate namespace (host/netgate.h).
+ *   network   The guest's stack is gVisor's own, behind a gate namespace (host/netgate.h). The gofer, which has nothing
+ *             to do with a network, is put there too: so the namespace lives as long as the sandbox, and the next
+ *             runner finds it.
  *   reading   That another kernel answers is read from the sentry: its program is the runsc that we started, and it has
  *             a filter of its own.
  */
@@ -32,6 +34,7 @@
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
+#include "base/dir.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -285,7 +288,7 @@ static int runsc_prepare(struct carried *box, struct stage *stage, struct brig_e
 
 static void runsc_argv(const struct carried *box, const char **argv)
 {
-    static char platform[32];
+    static char platform[32], gofer[64];
     const struct runner *runner = box->runner;
     size_t n = 0;
 
@@ -297,8 +300,12 @@ static void runsc_argv(const struct carried *box, const char **argv)
     argv[n++] = "--overlay2=none"; /* what is written goes to our bounded store */
     argv[n++] = "--host-uds=create";
     argv[n++] = box->s.run->gate.on ? "--network=sandbox" : "--network=none";
+    str_assign(gofer, "--gofer-network-namespace=new"); /* else one of all gofers stays mounted */
+    if (box->s.gate_ns_fd >= 0)
+        (void)snprintf(gofer, sizeof gofer, "--gofer-network-namespace=/proc/%d/fd/%d", (int)runner->pid,
+                       box->s.gate_ns_fd);
     if (runner->gofer_ns)
-        argv[n++] = "--gofer-network-namespace=new"; /* else one of all gofers stays mounted */
+        argv[n++] = gofer;
     argv[n++] = "run";
     argv[n++] = "--detach";
     argv[n++] = "--pid-file=" STAGE_PID;
@@ -329,18 +336,26 @@ static int runsc_connect(struct carried *box, struct brig_err *err)
     return take_fd(&fd);
 }
 
+static bool is_runsc(const struct carried *box, const char *pid)
+{
+    struct stat ours, its;
+    char path[32];
+    AUTO_FD int program = open_program(box->runner);
+
+    return str_format(path, sizeof path, "%s/exe", pid) > 0 && program >= 0 && fstat(program, &ours) == 0 &&
+           fstatat(box->runner->spawner.host.proc_fd, path, &its, 0) == 0 && ours.st_ino == its.st_ino &&
+           ours.st_dev == its.st_dev;
+}
+
 /* The sentry is the program that we started, and has a filter. */
 static bool is_sentry(const struct carried *box)
 {
     const struct host *host = &box->runner->spawner.host;
-    struct stat ours, its;
     char path[32], text[4096], *line;
     uint64_t mode = 0;
-    AUTO_FD int program = open_program(box->runner);
 
-    (void)snprintf(path, sizeof path, "%d/exe", (int)box->s.pid);
-    if (program < 0 || fstat(program, &ours) < 0 || fstatat(host->proc_fd, path, &its, 0) < 0 ||
-        ours.st_ino != its.st_ino || ours.st_dev != its.st_dev)
+    (void)snprintf(path, sizeof path, "%d", (int)box->s.pid);
+    if (!is_runsc(box, path))
         return false;
     (void)snprintf(path, sizeof path, "%d/status", (int)box->s.pid);
     if (fd_read_file(host->proc_fd, path, text, sizeof text) <= 0 || !(line = strstr(text, "\nSeccomp:")))
@@ -352,6 +367,39 @@ static int runsc_judge(struct carried *box, struct brig_err *err)
 {
     box->s.own_kernel = (uint8_t)platforms[box->runner->platform].by;
     return is_sentry(box) ? 0 : err_set(err, BRIG_E_HOST, 0, "pid 1 of the container is no sentry of gVisor");
+}
+
+/* The network namespace of a process, if that is neither the host's nor the guest's; else -1. */
+static int open_gate_ns(const struct carried *box, const char *pid)
+{
+    const struct host *host = &box->runner->spawner.host;
+    struct stat st, guest;
+    char path[32];
+
+    if (str_format(path, sizeof path, "%d/ns/net", (int)box->s.pid) < 0 ||
+        fstatat(host->proc_fd, path, &guest, 0) < 0 || str_format(path, sizeof path, "%s/ns/net", pid) < 0)
+        return -1;
+    AUTO_FD int fd = openat(host->proc_fd, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino == guest.st_ino || (uint32_t)st.st_ino == host->ns[NS_NET])
+        return -1;
+    return take_fd(&fd);
+}
+
+/* Without its gate namespace a box lives on, and its network is as it was. */
+static int runsc_find(struct carried *box, struct brig_err *err UNUSED)
+{
+    struct sandbox *s = &box->s;
+    const struct host *host = &s->spawner->host;
+    AUTO_DIR DIR *dir = s->run->gate.on ? dir_open(host->proc_fd, ".") : NULL;
+
+    for (const struct dirent *entry; s->gate_ns_fd < 0 && (entry = dir_next(dir));) {
+        uint64_t pid = 0;
+        if (parse_fields(entry->d_name, &pid, 1) == 1 && pid > 1 && (pid_t)pid != s->pid &&
+            is_runsc(box, entry->d_name) && cg_holds(&s->cg, host->proc_fd, (pid_t)pid))
+            s->gate_ns_fd = open_gate_ns(box, entry->d_name);
+    }
+    sandbox_move_up(&s->gate_ns_fd);
+    return 0;
 }
 
 static const struct oci_runtime runtime = {.argv = runsc_argv, .prepare = runsc_prepare};

@@ -20,6 +20,7 @@ static int open_gate(struct sandbox *s, const struct netgate_want *want, struct 
                        "network: its gate was made by an earlier process: other ports need a new sandbox");
     const struct netgate_place place = {.ns_fd = s->gate_ns_fd >= 0 ? s->gate_ns_fd : s->pidfd,
                                         .behind = s->gate_ns_fd >= 0,
+                                        .again = s->found,
                                         .proc_fd = host->proc_fd,
                                         .own_proc = s->spawner->n_sandboxes > MANY_SANDBOXES,
                                         .host_ns = host->ns[NS_NET]};

@@ -124,6 +124,7 @@ struct sandbox {
     int pidfd, control_fd, setup_fd, store_fd;
     struct netgate *gate; /* NULL without a network. */
     uint8_t own_kernel;   /* enum reading_by: another kernel than the host's answers it; else 0. */
+    bool found;           /* An earlier process made it: its network may be open, and nobody here has the listeners. */
     int gate_ns_fd;       /* The gate namespace of a guest with a network stack of its own, else -1. */
     bool trust;           /* It has a CA bundle of its own. */
     int mnt_fd;           /* Its mount namespace; it is removed after the answer, not while pid 1 dies. */
@@ -412,6 +413,18 @@ void spawner_drop_queue(struct spawner *spawner);
 void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size_t n_fds);
 bool spawner_is_refusal(const struct brig_err *err); /* It is not a fault of this host. */
 void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err);
+/* The same for a run that no honest engine asks for. */
+void spawner_refuse(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err);
+
+/* ---- spawner_in.c ---- */
+
+/* Takes a message of the engine. It may take descriptors, which are then -1. */
+typedef void spawner_message_fn(struct spawner *spawner, const union wire_any *msg, int *fds, size_t n_fds);
+/* The engine's socket can be read or written to: at most one message is handed on. */
+void spawner_receive(struct spawner *spawner, uint32_t events, spawner_message_fn *fn);
+/* Returns the run of a message, checked, for run_spec_done(); or NULL with err, and the engine is told. */
+struct run_spec *spawner_take_run(struct spawner *spawner, const struct wire_run *msg, int *fds, size_t n_fds,
+                                  struct brig_err *err) MUST_CHECK;
 /* spawner_keep.c: the supervisor ends and we do not. If a KEEP does not come from our supervisor, we end. */
 void spawner_keep(struct spawner *spawner, int *fds, size_t n_fds);
 void spawner_keep_done(struct spawner *spawner);

@@ -28,6 +28,7 @@ struct question {
         void (*limits)(void *ctx, const struct brig_limits *limits, const struct brig_err *err);
     } done;
     void *ctx;
+    struct netgate_want want; /* WIRE_GATE_OPEN: a runner that is new is asked again. */
 };
 
 /* One question about layers or disks that is not answered yet. They are answered in any order, by their number. */
@@ -134,7 +135,10 @@ void local_on_stats(struct local_box *box, const struct wire_stats *msg);
 void local_on_limits(struct local_box *box, const struct wire_limits_are *msg);
 void local_on_gate(struct local_box *box, const struct wire_gate_open *msg, int *fds, size_t n_fds);
 void local_fail_questions(struct local_box *box, const struct brig_err *err); /* All open questions fail. */
-void local_drop_questions(struct local_box *box);                             /* Drops them without an answer. */
+/* Its runner has died: all of them fail but those about its network, which local_ask_again() sends to the next one. */
+void local_interrupt_questions(struct local_box *box, const struct brig_err *err);
+void local_ask_again(struct local_box *box);
+void local_drop_questions(struct local_box *box); /* Drops them without an answer. */
 void local_drop_listeners(struct local_box *box);
 void local_listeners_free(struct box_listeners *listeners); /* Closes the descriptors that were not taken. */
 

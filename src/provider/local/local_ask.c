@@ -179,6 +179,36 @@ void local_fail_questions(struct local_box *box, const struct brig_err *err)
     }
 }
 
+void local_interrupt_questions(struct local_box *box, const struct brig_err *err)
+{
+    struct question *all = take_ptr(&box->questions), **end = &box->questions;
+
+    for (struct question *q; (q = all);) {
+        all = q->next;
+        q->next = NULL;
+        if (q->answer == WIRE_GATE_OPEN) {
+            *end = q;
+            end = &q->next;
+        } else {
+            fail_question(q, err);
+            mem_free(q);
+        }
+    }
+}
+
+void local_ask_again(struct local_box *box)
+{
+    struct local *local = (struct local *)box->box.provider;
+    struct brig_err err = {.code = BRIG_E_NONE};
+
+    for (const struct question *q = box->questions; q && err.code == BRIG_E_NONE; q = q->next) {
+        const struct wire_gate msg = {{WIRE_MAGIC, WIRE_VERSION, WIRE_GATE, box->number}, q->want};
+        (void)!local_send(local, &msg, NULL, 0, &err);
+    }
+    if (err.code != BRIG_E_NONE)
+        local_fail_questions(box, &err);
+}
+
 void local_drop_questions(struct local_box *box)
 {
     for (struct question *next; box->questions; box->questions = next) {
@@ -211,10 +241,11 @@ int local_gate(struct box *box, const struct provider_gate *want,
                void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
                struct brig_err *err)
 {
-    const struct question q = {.answer = WIRE_GATE_OPEN, .done.gate = done, .ctx = ctx};
+    struct question q = {.answer = WIRE_GATE_OPEN, .done.gate = done, .ctx = ctx};
     struct wire_gate msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_GATE, box_of(box)->number}};
     int r = want->on ? local_gate_want(want, &msg.want, err) : err_usage(err, "network: it cannot be taken away");
 
+    q.want = msg.want;
     return r < 0 ? r : ask(box_of(box), &msg, &q, err);
 }
 

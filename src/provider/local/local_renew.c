@@ -2,8 +2,9 @@
 /*
  * local_renew.c: a runner may die and be replaced while we live; its boxes live on, and so do ours. The supervisor
  * keeps both ends of the socket, so the first that we learn of it is another READY. What we have asked the one before
- * may have been read by nobody, and the new one drops everything until our next LIST. So at READY every open question
- * fails, boxes that were not up have ended, and LIST is sent again. What its answer does not name has ended meanwhile.
+ * may have been read by nobody, and the new one drops everything until our next LIST. So at READY open questions fail,
+ * boxes that were not up have ended, and LIST is sent again. What its answer does not name has ended meanwhile. Only
+ * questions about networks are asked again: nobody else would ever serve the network that brig-egress has lost.
  *
  * A runner that cannot start must not keep the service from starting. After LIST_NS brigd goes on as if nothing of it
  * lived; what is found later is then ended.
@@ -57,7 +58,7 @@ static void fail_all(struct local *local)
     for (struct local_box *box = local->boxes, *next; box; box = next) {
         next = box->next;
         if (box->up)
-            local_fail_questions(box, &err);
+            local_interrupt_questions(box, &err);
         else
             local_box_ended(local, box, &lost);
     }
@@ -107,5 +108,7 @@ void local_renewed(struct local *local, const struct wire_started *found, size_t
         next = box->next;
         if (!is_listed(found, n, box->number))
             local_box_ended(local, box, &gone);
+        else
+            local_ask_again(box);
     }
 }
