@@ -431,6 +431,8 @@ static int start_runners(struct daemon_state *d, struct brig_err *err)
     for (size_t i = 0; r == 0 && i < d->n_runners; i++) {
         struct provider *provider = NULL;
         r = provider_runner_create(d->api.loop, d->runners[i].fd, d->runners[i].name, &provider, err);
+        if (r == 0)
+            provider->end_ns = config_get(d->api.config)->start_timeout * NS_PER_MS; /* as long as it has to make one */
         if (r == 0 && (r = providers_add(d->api.providers, provider, err)) < 0)
             provider->ops->destroy(provider);
     }

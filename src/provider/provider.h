@@ -146,6 +146,7 @@ struct box_end {
     /* BRIG_CAUSE_CANCELLED by box_destroy(); OOM, SANDBOX_GONE, HOST_ERROR, POLICY (refused) ... */
     enum brig_cause cause;
     enum brig_code code; /* Why it did not come up (BRIG_E_LIMIT, BRIG_E_CONFLICT ...); else BRIG_E_NONE. */
+    bool distrust;       /* The provider says that no honest service asks for such a box. */
     uint32_t limits_hit;
     struct brig_usage usage; /* The usage of its whole life. */
     char detail[256];
@@ -317,6 +318,7 @@ struct provider {
     struct provider_attempt *attempt; /* A check that is under way, or NULL. */
     uint64_t check_ns;                /* The time for one; 0 means PROVIDER_CHECK_NS. */
     uint64_t list_ns;                 /* The time for a runner's list of boxes; 0 means 60 s. */
+    uint64_t end_ns;                  /* Whoever waits longer for the end of a box is told so; 0: there is no bound. */
     /*
      * A provider that makes its own boxes out of this one's. It is asked about each box of an earlier life before
      * found() is: true means that the box is its own, and its events are filled in. box is NULL after the last one.

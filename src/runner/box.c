@@ -359,7 +359,10 @@ void carried_run(struct runner *runner, struct run_spec *run)
     if (!box) {
         if (r == 0)
             (void)err_nomem(&err);
-        spawner_fail(&runner->spawner, run, &err);
+        if (r < 0 && !runner->broken) /* brigd knows what this provider can do */
+            spawner_refuse(&runner->spawner, run, &err);
+        else
+            spawner_fail(&runner->spawner, run, &err);
         run_spec_done(run);
         return;
     }
@@ -439,6 +442,7 @@ void carried_found(struct carried *box, pid_t pid)
 {
     struct sandbox *s = &box->s;
     struct brig_err err;
+    s->found = true;
     int r = watch_init(box, pid, &err);
 
     if (r == 0 && box->runner->ops->find)

@@ -5,6 +5,7 @@
  */
 #include "runner/opening.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -61,14 +62,21 @@ static bool take_frame(struct opening *opening)
     struct guest_exited exited;
     struct carry_hello hello;
     struct frame frame;
+    char text[96];
 
     if (!opening->greeted) {
         if (carry_hello_take(opening->in, opening->in_len, &hello) <= 0 || hello.nonce != opening->nonce) {
             fail(opening, EPROTO, "no HELLO, or one of another protocol");
             return false;
         }
-        if (hello.version != FRAME_VERSION || !(hello.capabilities & GUEST_CAP_CARRIED)) {
-            fail(opening, EPROTO, "it speaks another version of the protocol");
+        if (hello.version != FRAME_VERSION) {
+            (void)snprintf(text, sizeof text, "it speaks version %u of the protocol, and %u is needed", hello.version,
+                           FRAME_VERSION);
+            fail(opening, EPROTONOSUPPORT, text);
+            return false;
+        }
+        if (!(hello.capabilities & GUEST_CAP_CARRIED)) {
+            fail(opening, EPROTO, "it was not started to be carried");
             return false;
         }
         opening->greeted = true;

@@ -47,7 +47,7 @@ struct carried {
 };
 
 struct runner {
-    struct spawner spawner; /* host, loop, socket, sandboxes */
+    struct spawner spawner; /* the first member: host, loop, socket, sandboxes */
     const struct carrier_ops *ops;
     pid_t pid;           /* our own */
     int dir_fd, lock_fd; /* RUN/runner-NAME */

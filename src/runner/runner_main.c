@@ -28,6 +28,7 @@
 
 #define START_TIMEOUT_MS 20000u
 #define NOFILE_WANTED 65536u
+#define SAY_MOST 100u /* lines about refusals: more would only fill the log */
 
 static const struct carrier_ops *carrier_by_name(const char *name)
 {
@@ -41,22 +42,24 @@ static const struct carrier_ops *carrier_by_name(const char *name)
 
 /* ---- messages ----------------------------------------------------------------------------------------- */
 
+/* Whoever asks for this is no brigd of ours any more; its own log cannot be trusted to have it. */
+static void say_refused(const struct runner *runner, const char *what)
+{
+    static unsigned said;
+
+    if (said++ < SAY_MOST)
+        fprintf(stderr, "brig-runner %s: refused: %s\n", runner->ops->name, what);
+}
+
 static void on_run(struct runner *runner, const struct wire_run *msg, int *fds, size_t n_fds)
 {
-    struct spawner *spawner = &runner->spawner;
-    struct brig_err err = {.code = BRIG_E_NONE};
-    struct run_spec *run = mem_zalloc(sizeof *run);
-    const struct run_spec nameless = {.number = msg->head.run};
-    int r = run ? run_spec_parse(run, msg, image_possible(&spawner->host), fds, n_fds, &err) : err_nomem(&err);
+    struct brig_err err;
+    struct run_spec *run = spawner_take_run(&runner->spawner, msg, fds, n_fds, &err);
 
-    if (r == 0)
-        r = run_spec_check_roots(run, &spawner->host.bind_roots, &spawner->host.rootfs_roots, &err);
-    if (r == 0) {
+    if (run)
         carried_run(runner, run);
-        return;
-    }
-    spawner_fail(spawner, run ? run : &nameless, &err);
-    run_spec_done(run);
+    else
+        say_refused(runner, err.message);
 }
 
 static void on_box_message(struct carried *box, const union wire_any *msg)
@@ -80,9 +83,9 @@ static void on_box_message(struct carried *box, const union wire_any *msg)
     }
 }
 
-static void on_message(struct runner *runner, const union wire_any *msg, int *fds, size_t n_fds)
+static void on_message(struct spawner *spawner, const union wire_any *msg, int *fds, size_t n_fds)
 {
-    struct spawner *spawner = &runner->spawner;
+    struct runner *runner = (struct runner *)spawner;
     struct sandbox *s = sandbox_by_run(spawner, msg->head.run);
 
     if (msg->head.type == WIRE_LIST) {
@@ -111,33 +114,15 @@ static void on_message(struct runner *runner, const union wire_any *msg, int *fd
         if (s)
             on_box_message(carried_of(s), msg);
         break;
-    default: spawner->stop = true; /* only a brigd that was taken over says this here */
+    default: say_refused(runner, "a message that only spawners know"); spawner->stop = true;
     }
 }
 
 static void on_engine(struct loop_source *source, uint32_t events)
 {
     struct runner *runner = source->ctx;
-    struct spawner *spawner = &runner->spawner;
 
-    if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
-        spawner_flush(spawner);
-    if (!spawner_may_read(spawner) || spawner->stop)
-        return;
-    union wire_any msg;
-    int fds[WIRE_FDS];
-    size_t n_fds = 0;
-    ssize_t n = fd_recv_message(spawner->engine_fd, &msg, sizeof msg, fds, WIRE_FDS, &n_fds);
-
-    if (n == -EAGAIN)
-        return;
-    if (n <= 0 || wire_check(&msg, (size_t)n) < 0) {
-        fd_close_all(fds, n_fds);
-        spawner->stop = true;
-        return;
-    }
-    on_message(runner, &msg, fds, n_fds);
-    fd_close_all(fds, n_fds); /* what was taken is -1 */
+    spawner_receive(&runner->spawner, events, on_message);
 }
 
 /* ---- the process -------------------------------------------------------------------------------------- */
@@ -233,8 +218,11 @@ static int set_up(struct runner *runner, struct brig_err *err)
         r = runner_lockdown(runner->ops->traces, err);
     if (r == 0)
         r = loop_create(&spawner->loop, err);
-    if (r == 0)
-        r = runner->ops->open(runner, err);
+    if (r < 0)
+        return r;
+    r = runner->ops->open(runner, err);
+    runner->broken = r < 0;
+    state_find_all(runner); /* also without its runtime: what lives is watched, and can be ended */
     return r;
 }
 
@@ -291,11 +279,8 @@ int main(int argc, char **argv)
     ready->landlock_abi = spawner->host.landlock_abi;
     ready->layers = spawner->host.layers.fd >= 0;
     if (!runner.broken) {
-        state_find_all(&runner);
         if (runner.ops->sweep)
             runner.ops->sweep(&runner);
-    }
-    if (!runner.broken) {
         ready->err = (struct brig_err){.code = BRIG_E_NONE};
         str_assign(ready->err.message, runner.version);
     }

@@ -119,6 +119,33 @@ void sbox_stop(struct sbox *sbox, const struct caller *caller, const char *why, 
         later(sbox, on_no_box, 0); /* between two lives */
 }
 
+/* A runner that hangs must not hold whoever waits. The sandbox ends when it, or the next one, answers. */
+static void on_end_late(struct loop_timer *timer)
+{
+    struct sbox *sbox = timer->ctx;
+    sbox_done_fn *done = take_ptr(&sbox->priv->end_done);
+    struct brig_err err;
+
+    (void)err_set(
+        &err, BRIG_E_BUSY, ETIMEDOUT,
+        "the provider %s has not ended sandbox %s within start_timeout, %llu ms; it ends when its runner answers",
+        sbox_ops(sbox)->name, sbox_label(sbox), (unsigned long long)(sbox->priv->box->provider->end_ns / NS_PER_MS));
+    if (done)
+        done(sbox->priv->end_ctx, sbox, &err);
+}
+
+static void bound_end(struct sbox *sbox)
+{
+    const struct box *box = sbox->priv->box;
+    struct loop_timer *timer = &sbox->priv->deadline; /* nobody else needs it from here on */
+
+    if (!box || box->provider->end_ns == 0)
+        return;
+    timer->fn = on_end_late;
+    timer->ctx = sbox;
+    (void)!loop_timer_set(sbox->manager->loop, timer, loop_now_ns() + box->provider->end_ns, NULL);
+}
+
 int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sbox_done_fn *done, void *ctx,
              struct brig_err *err)
 {
@@ -129,6 +156,7 @@ int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sb
     sbox->priv->end_done = done;
     sbox->priv->end_ctx = ctx;
     sbox_stop(sbox, caller, why, caller ? caller->actor : why);
+    bound_end(sbox);
     return 0;
 }
 
@@ -265,6 +293,9 @@ void sbox_box_ended(void *ctx, const struct box_end *end)
 
     priv->box = NULL;
     priv->end = *end;
+    if (end->distrust) /* we have checked it too: whoever asked for it was not us, or one of us is wrong */
+        sandbox_audit(sbox->manager, &priv->creator, sbox->org_id, "provider.refused", sbox_ops(sbox)->name, "denied",
+                      end->detail, false);
     if (priv->end.ended_at_ns == 0)
         priv->end.ended_at_ns = clock_real_ns();
     settle_cause(sbox);

@@ -99,16 +99,12 @@ void spawner_pool_changed(struct spawner *spawner)
 static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds, size_t n_fds)
 {
     struct brig_err err = {.code = BRIG_E_NONE};
-    struct run_spec *run = mem_zalloc(sizeof *run);
-    struct run_spec nameless = {.number = msg->head.run};
 
     spawner->pool_announced = false;
-    int r = run ? run_spec_parse(run, msg, image_possible(&spawner->host), fds, n_fds, &err) : err_nomem(&err);
-
-    if (r == 0 && (run->flags & WIRE_RUN_SERVICE))
-        r = run_spec_check_roots(run, &spawner->host.bind_roots, &spawner->host.rootfs_roots, &err);
-    if (r == 0)
-        r = run_spec_check_kvm(run, spawner->host.kvm && spawner->host.mknod_devices, &err);
+    struct run_spec *run = spawner_take_run(spawner, msg, fds, n_fds, &err);
+    if (!run)
+        return;
+    int r = run_spec_check_kvm(run, spawner->host.kvm && spawner->host.mknod_devices, &err);
     if (r == 0 && run->engine_image)
         r = err_set(&err, BRIG_E_UNSUPPORTED, 0, "image %.100s: only an engine has images by name", run->engine_image);
     /* They are all alike: one that does not fit stands for the rest. */
@@ -129,7 +125,7 @@ static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds
         spawner_pool_changed(spawner);
         return;
     }
-    spawner_fail(spawner, run ? run : &nameless, &err);
+    spawner_fail(spawner, run, &err);
     run_spec_done(run);
 }
 
@@ -202,26 +198,7 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
 
 static void on_engine(struct loop_source *source, uint32_t events)
 {
-    struct spawner *spawner = source->ctx;
-
-    if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
-        spawner_flush(spawner);
-    if (!spawner_may_read(spawner) || spawner->stop)
-        return;
-    union wire_any msg;
-    int fds[WIRE_FDS];
-    size_t n_fds = 0;
-    ssize_t n = fd_recv_message(spawner->engine_fd, &msg, sizeof msg, fds, WIRE_FDS, &n_fds);
-
-    if (n == -EAGAIN)
-        return;
-    if (n <= 0 || wire_check(&msg, (size_t)n) < 0) {
-        fd_close_all(fds, n_fds);
-        spawner->stop = true;
-        return;
-    }
-    on_message(spawner, &msg, fds, n_fds);
-    fd_close_all(fds, n_fds); /* what was taken is -1 */
+    spawner_receive(source->ctx, events, on_message);
 }
 
 /* The engine is gone, or talks nonsense: end everything, and wait until the kernel has let go of it. */

@@ -126,11 +126,12 @@ bool spawner_is_refusal(const struct brig_err *err)
     }
 }
 
-void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err)
+static void fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err, bool distrust)
 {
     struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, run->number},
                              .ended_at_ns = clock_real_ns(),
-                             .limits = run->limits};
+                             .limits = run->limits,
+                             .distrust = distrust};
 
     done.refused = spawner_is_refusal(err);
     done.code = (uint32_t)err->code;
@@ -139,4 +140,14 @@ void spawner_fail(struct spawner *spawner, const struct run_spec *run, const str
         0, 0, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0};
     str_assign(done.detail, err->message);
     spawner_send(spawner, &done, NULL, 0);
+}
+
+void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err)
+{
+    fail(spawner, run, err, false);
+}
+
+void spawner_refuse(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err)
+{
+    fail(spawner, run, err, true);
 }

@@ -169,8 +169,8 @@ struct wire_done {
     struct brig_usage usage;
     char sandbox_id[32];
     struct reading readings[BRIG_LAYER_MAX];
-    uint32_t code; /* enum brig_code of the failure, if it did not come up; else 0. */
-    uint32_t unused;
+    uint32_t code;     /* enum brig_code of the failure, if it did not come up; else 0. */
+    uint32_t distrust; /* 1: no honest engine asks for such a run. */
     char detail[256];
 };
 

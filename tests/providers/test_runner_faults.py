@@ -4,6 +4,7 @@
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,8 +41,16 @@ FAULTS = {
     "is silent": (FORK + "time.sleep(1000)", "brig-init said nothing within start_timeout, 1500 ms"),
     "speaks nonsense": (FORK + "s.setblocking(True)\nc = s.accept()[0]\nc.sendall(b'HTTP/1.1 200 OK\\r\\n' * 99)\n"
                         "time.sleep(1000)", "brig-init: "),
+    "speaks another version": (FORK + "s.setblocking(True)\nc = s.accept()[0]\nnonce = c.recv(4096)[24:32]\n"
+                               "c.sendall(bytes((16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 16, 0, 0,"
+                               " 0)) + nonce)\ntime.sleep(1000)",
+                               "brig-init: it speaks version 2 of the protocol, and 1 is needed"),
     "dies early": (FORK + "s.setblocking(True)\ns.accept()[0].close()", "brig-init: it closed the connection"),
 }
+
+
+def cgroups_of(box):
+    return [name for _, names, _ in os.walk("/sys/fs/cgroup") for name in names if box in name]
 
 
 @needs_root
@@ -64,6 +73,36 @@ class Faults(unittest.TestCase):
         d = self.daemon("/nonexistent/runc")
         self.assertIn("/nonexistent/runc --version does not work (install it: apt-get install runc)", self.refusal(d))
         self.assertEqual(d.ask("POST", "/v1/sandboxes", {"provider": "local"}).status, 201)
+
+    def test_a_runner_that_hangs_holds_nobody_who_deletes(self):
+        d = self.daemon(shutil.which("runc"))
+        box = d.create(provider="runc")["id"]
+        runner = d.children()["brig-r-runc"]
+        os.kill(runner, signal.SIGSTOP)
+        try:
+            answer = d.ask("DELETE", f"/v1/sandboxes/{box}")
+            self.assertEqual((answer.status, answer.json["error"]["code"]), (503, "busy"), answer)
+            self.assertIn(f"the provider runc has not ended sandbox {box} within start_timeout, 1500 ms",
+                          answer.json["error"]["message"])
+            self.assertEqual(d.ask("GET", f"/v1/sandboxes/{box}").json["state"], "stopping")
+        finally:
+            os.kill(runner, signal.SIGCONT)
+        wait_until("it has a certificate", lambda: d.ask("GET", f"/v1/certificates/{box}").status == 200)
+        self.assertEqual(d.ask("GET", f"/v1/certificates/{box}").json["cause"], "deleted")
+
+    def test_what_a_provider_has_left_is_ended_when_it_is_off(self):
+        d = Daemon('[server]\non_shutdown = "keep"\n')
+        self.addCleanup(d.close)
+        box = d.create(provider="runc")["id"]
+        where = f"{d.dir}/run/runner-runc/{box}"
+        d.stop()
+        self.assertTrue(os.path.exists(where))
+        with open(d.config, "w", encoding="utf-8") as f:
+            f.write('[providers]\nonly = "local"\n')
+        d.env.pop("BRIG_PROVIDERS_ONLY", None)
+        d.start()
+        wait_until("nothing is left", lambda: not os.path.exists(where) and not cgroups_of(box))
+        wait_until("it has a certificate", lambda: d.ask("GET", f"/v1/certificates/{box}").status == 200)
 
     def test_a_runtime_that_fails_in_every_way(self):
         with tempfile.TemporaryDirectory(dir="/var/tmp") as at:
@@ -131,6 +170,10 @@ class TakenOver(unittest.TestCase):
             for name in ("no end of memory", "bind out of the root", "bind over /proc"):
                 self.assertRegex(said[name], "^(refused|failed): ", name)
             self.assertNotIn("MADE", done.stdout)
+            # What it was asked for is in the service's own log too, which a brigd cannot keep it from.
+            self.assertIn(f"brig-runner runc: refused: bind source /: {self.NO_BIND}", done.stderr)
+            # DONE says so of every one, and brigd writes that to the audit log (tests/unit/test_local_runner.c).
+            self.assertEqual(set(self.REFUSED) - set(said["distrusted"].split(",")), set())
             self.assertEqual((said["honest"], said["limits"], said["end"]), ("made", "100663296 500 33", "cancelled"))
             self.assertEqual(done.stdout.splitlines()[-1], "the runner is gone")
 

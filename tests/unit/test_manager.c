@@ -49,6 +49,24 @@ static void create_find_end(void **state)
     assert_true(rig_audited(rig, "sandbox.delete|key-1|" ORG "|"));
 }
 
+/* The provider says that no honest service asks for such a box: whoever asked, it is in the log. */
+static void a_refusal_that_is_distrust(void **state)
+{
+    struct rig *rig = *state;
+    struct sbox *sbox = rig_sandbox(rig, "{}");
+    struct fake_box *box = rig_box(sbox);
+
+    fake_die(box, BRIG_CAUSE_POLICY, "bind source /");
+    rig_run(rig, 20);
+    assert_false(rig_audited(rig, "provider.refused"));
+    sbox = rig_sandbox(rig, "{}");
+    box = rig_box(sbox);
+    fake_die(box, BRIG_CAUSE_POLICY, "bind source /");
+    box->how.distrust = true;
+    rig_run(rig, 20);
+    assert_true(rig_audited(rig, "provider.refused|key-1|" ORG "|fake|"));
+}
+
 static void other_organisation(void **state)
 {
     struct rig *rig = *state;
@@ -455,21 +473,14 @@ static void create_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        CASE(create_find_end),
-        CASE(other_organisation),
-        CASE(names_are_unique),
-        CASE(create_fails),
-        CASE(end_while_creating),
-        CASE(working_directory),
-        CASE(store_fails),
-        CASE(max_sandboxes),
-        CASE(quotas),
-        CASE(create_queue),
-        CASE(idempotency),
-        CASE(idempotency_is_shared),
-        CASE(idempotency_of_a_failure),
-        CASE(idempotency_survives),
-        CASE(many),
+        CASE(create_find_end),       CASE(a_refusal_that_is_distrust),
+        CASE(other_organisation),    CASE(names_are_unique),
+        CASE(create_fails),          CASE(end_while_creating),
+        CASE(working_directory),     CASE(store_fails),
+        CASE(max_sandboxes),         CASE(quotas),
+        CASE(create_queue),          CASE(idempotency),
+        CASE(idempotency_is_shared), CASE(idempotency_of_a_failure),
+        CASE(idempotency_survives),  CASE(many),
         CASE(create_without_memory),
     };
 

@@ -224,6 +224,7 @@ static void on_done(struct local *local, struct local_box *box, const struct wir
 {
     struct box_end end = {.cause = msg->cause < BRIG_CAUSE_MAX ? (enum brig_cause)msg->cause : BRIG_CAUSE_HOST_ERROR,
                           .code = msg->code < BRIG_E_MAX ? (enum brig_code)msg->code : BRIG_E_HOST,
+                          .distrust = msg->distrust == 1,
                           .limits_hit = msg->limits_hit,
                           .usage = msg->usage,
                           .ended_at_ns = msg->ended_at_ns};

@@ -22,6 +22,7 @@
 
 static int sock;
 static uint64_t number;
+static struct buf distrusted = BUF_INIT(65536); /* the names of what no honest brigd asks for, as the runner says */
 
 static _Noreturn void die(const char *what)
 {
@@ -138,6 +139,8 @@ static void attempt(const struct attempt *a)
         printf("%s: MADE\n", a->name);
     else
         printf("%s: %s: %s\n", a->name, in.done.refused ? "refused" : "failed", in.done.detail);
+    if (in.head.type == WIRE_DONE && in.done.distrust == 1 && buf_printf(&distrusted, "%s,", a->name) < 0)
+        die("names");
     fflush(stdout);
 }
 
@@ -216,6 +219,7 @@ int main(int argc, char **argv)
     list();
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         attempt(&cases[i]);
+    printf("distrusted: %s\n", distrusted.data);
     honest();
     /* A word that only a supervisor says to a spawner: the runner ends. */
     if (fd_send(sock, &keep, sizeof keep, NULL, 0) < 0)
