@@ -11,7 +11,7 @@ PYTHON := $(firstword $(wildcard /usr/bin/python3) python3)
 T ?=
 export LC_ALL ?= C.UTF-8
 
-.PHONY: help run build test asan fuzz test-reproducible test-vm test-compat test-providers test-long bench lint install clean
+.PHONY: help run build test asan fuzz test-reproducible test-vm test-compat test-providers test-long bench bench-providers lint install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make test-providers  providers beside local: runc, crun, Docker, Podman, gVisor, virtual machines of QEMU"
 	@echo "make test-long  10,000 runs without a leak, 1,000 random programs, every case 100 times; hours"
 	@echo "make bench      the numbers of docs/BENCHMARKS.md, against bubblewrap, firejail, runc and Docker"
+	@echo "make bench-providers  those of the other providers (T=--quick for a first look)"
 	@echo "make lint       clang-format and clang-tidy"
 	@echo "make install    to PREFIX (now $(PREFIX)), below DESTDIR"
 	@echo "make clean      remove the build directories"
@@ -81,6 +82,12 @@ bench:
 	@tools/setup.sh build test bench
 	@tools/build.sh $(BUILD) -Dtests=true
 	@$(PYTHON) tests/bench/run.py --build $(BUILD)
+
+bench-providers:
+	@tools/setup.sh build test vm providers bench
+	@tools/build.sh $(BUILD) -Dtests=true
+	@tools/runsc.sh $(BUILD)
+	@$(PYTHON) tests/bench/providers.py --build $(BUILD) $(if $(T),,--out docs) $(T)
 
 lint:
 	@tools/setup.sh build test lint

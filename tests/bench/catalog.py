@@ -255,6 +255,53 @@ TEMPLATES = [
            "the host's file system."),
 ]
 
+FIRST = "`POST /v1/sandboxes` and the end of `/bin/true` by `POST .../run` in it, in turns with "
+LIVE = "`/bin/true` by `POST /v1/sandboxes/ID/run`, ten for each turn of "
+WARM = ("`POST /v1/tools/add/run` of a Python function; where the provider has a pool of parked interpreters, it is full "
+        "before each run")
+PARKED = "The proportional memory of all processes in the sandbox's cgroup, a second after it was made."
+PROVIDERS = [
+    Number("docker_first", "providers: docker, first command", "docker", "docker: create to the end of the first "
+           "command", FIRST + "`docker run --rm --network none` of the same image."),
+    Number("docker_command", "providers: docker, command", "docker", "docker: a command in a live sandbox",
+           LIVE + "`docker exec` in a container of the same image."),
+    Number("docker_warm", "providers: docker, warm tool run", "docker", "docker: warm tool run", WARM + "."),
+    Number("runc_first", "providers: runc, first command", "oci", "runc: create to the end of the first command",
+           FIRST + "`runc run` of `/bin/true`."),
+    Number("crun_first", "providers: crun, first command", "oci", "crun: the same",
+           FIRST + "`crun run` of `/bin/true`."),
+    Number("runc_parked", "providers: runc, parked", "oci", "runc: a sandbox without a program", PARKED),
+    Number("runc_processes", "providers: runc, parked, processes", "oci", "runc: its processes", "All of them."),
+    Number("crun_parked", "providers: crun, parked", "oci", "crun: a sandbox without a program", PARKED),
+    Number("crun_processes", "providers: crun, parked, processes", "oci", "crun: its processes", "All of them."),
+    Number("runsc_first", "providers: runsc, first command", "runsc", "runsc: create to the end of the first command",
+           FIRST + "`runsc run` of `/bin/true`, without a network."),
+    Number("runsc_command", "providers: runsc, command", "runsc", "runsc: a command in a live sandbox",
+           LIVE + "`docker exec` in a container of an engine with that runtime."),
+    Number("runsc_warm", "providers: runsc, warm tool run", "runsc", "runsc: warm tool run", WARM + "."),
+    Number("runsc_warm_ratio", "providers: runsc, warm tool run to docker", "runsc", "runsc: the same",
+           WARM + "; in turns with `docker exec` as above."),
+    Number("runsc_parked", "providers: runsc, parked", "runsc", "runsc: a sandbox without a program", PARKED),
+    Number("runsc_bulk", "providers: runsc, bulk", "gate", "gate: bulk from a sandbox of runsc",
+           "One connection through brig-egress, down, by the client of `tests/bench/gate_peer.c`; in turns with the "
+           "same from a sandbox of `local`."),
+    Number("runsc_connect", "providers: runsc, connect", "gate", "gate: connect from a sandbox of runsc",
+           "Connect, a byte there, a byte back, as above; the promise is of what it takes more."),
+    Number("vm_first", "providers: vm, first command", "vm", "vm: cold create to the end of the first command",
+           FIRST + "a QEMU with the same words, kernel, initrd and root that no sandbox is around; there a client of "
+           "brig-init's protocol asks."),
+    Number("vm_restored", "providers: vm, restored", "vm", "vm: the same, from a snapshot",
+           "The same creates, one after the other, where snapshots are on."),
+    Number("vm_warm", "providers: vm, warm tool run", "vm", "vm: warm tool run", WARM + "."),
+    Number("vm_memory", "providers: vm, beside the guest's memory", "vm", "vm: memory beside the guest's",
+           "The proportional memory of all processes in the cgroup around a guest of 256 MiB, less these."),
+    Number("vm_idle", "providers: vm, idle", "vm", "vm: CPU of an idle machine",
+           "CPU time of all processes in that cgroup in 5 s, of one core."),
+    *(Number(f"{name}_cycles", f"providers: {name}, left by cycles", "cycles", f"{name}: what 200 sandboxes leave",
+             "Descriptors of the service's processes, cgroups and entries of the run directory after 200 times create "
+             "and delete, less those before.") for name in ("local", "runc", "crun", "runsc")),
+]
+
 # Row, command, what it sets up. brig first.
 PEERS = [
     ("brig run", "brig run -- /bin/true",

@@ -10,7 +10,7 @@ import textwrap
 
 import chart
 import tools_profile
-from catalog import GATE, NUMBERS, PEERS, SERVICE, TEMPLATES, TOOLS
+from catalog import GATE, NUMBERS, PEERS, PROVIDERS, SERVICE, TEMPLATES, TOOLS
 
 BEGIN, END = "<!-- written by hand: begin -->", "<!-- written by hand: end -->"
 NOTHING_YET = "Nothing was written here yet."
@@ -270,12 +270,20 @@ def templates_section(results):
     intro = """A `brig serve` with directories of its own, a registry on loopback, and a private Docker engine that is
 asked for the same in turns. The image is made by the bench: programs of this machine, and files whose content gzip
 makes about half as long."""
-    return section(results, TEMPLATES, "templates.py", "Templates", intro)
+    return section(results, PROVIDERS, TEMPLATES, "templates.py", "Templates", intro)
+
+
+def providers_section(results):
+    intro = """`make bench-providers`: a `brig serve` with directories of its own, asked over its unix socket by a client
+in Python, and each provider's own program as a command: a private Docker engine, runc, crun and runsc with a bundle
+whose root is this machine's `/usr`, and QEMU with the same words outside of any sandbox. They take turns in one run."""
+    return section(results, PROVIDERS, "providers.py", "Providers", intro)
 
 
 # What is measured after `brig bench`, each a section of its own: name, name in its markers, section.
 PARTS = {"service": ("the service", service_section), "gate": ("the gate", gate_section),
-         "tools": ("tools", tools_section), "templates": ("templates", templates_section)}
+         "tools": ("tools", tools_section), "templates": ("templates", templates_section),
+         "providers": ("providers", providers_section)}
 
 
 def marker(part, word):
