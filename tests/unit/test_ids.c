@@ -138,6 +138,7 @@ static void what_outlives_its_runner_keeps_its_ids(void **state UNUSED)
     assert_int_equal(pipe(ready), 0);
     pid_t child = fork();
     if (child == 0) { /* a program of the sandbox */
+        ids_done(&runner);
         if (setresuid(claim.user, claim.user, claim.user) < 0 || write(ready[1], "x", 1) != 1)
             _exit(1);
         pause();
