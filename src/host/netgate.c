@@ -50,6 +50,7 @@
 #include "base/str.h"
 #include "host/inside.h"
 #include "host/netlink.h"
+#include "host/netns.h"
 #include "jail/plan.h"
 #include "jail/sys.h"
 
@@ -270,32 +271,6 @@ static bool has(const struct netgate *gate, enum gate_kind kind, uint16_t port, 
     return false;
 }
 
-/*
- * Whether a socket of our own user has this port: one of an earlier gate, which brig-egress serves. A line is "0:
- * ADDRESS:PORT ADDRESS:PORT STATE QUEUES TIMER RETRIES UID ...", with the port in hexadecimal.
- */
-static bool is_served(const struct job *job, const struct gate_listener *what)
-{
-    static char text[65536]; /* of one helper at a time, as above */
-    char path[32], port[16], *save = NULL;
-
-    (void)snprintf(path, sizeof path, "thread-self/net/%s%s", what->kind == GATE_DNS_UDP ? "udp" : "tcp",
-                   what->family == AF_INET6 ? "6" : "");
-    (void)snprintf(port, sizeof port, ":%04X", what->port);
-    if (SYS(fd_read_file(job->place->proc_fd, path, text, sizeof text)) <= 0)
-        return false;
-    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        char *words[8], *rest = NULL;
-        size_t n = 0;
-        for (char *word = strtok_r(line, " ", &rest); word && n < ARRAY_SIZE(words); word = strtok_r(NULL, " ", &rest))
-            words[n++] = word;
-        const char *at = n == ARRAY_SIZE(words) ? strchr(words[1], ':') : NULL;
-        if (at && str_eq(at, port) && str_eq(words[7], "0"))
-            return true;
-    }
-    return false;
-}
-
 static int add(struct job *job, enum gate_kind kind, unsigned port, int family)
 {
     struct netgate *gate = job->gate;
@@ -307,7 +282,8 @@ static int add(struct job *job, enum gate_kind kind, unsigned port, int family)
         return err_set(job->err, BRIG_E_UNSUPPORTED, 0,
                        "network: more than %u ports: a network of any port needs a new sandbox", POLICY_PORTS_MAX);
     int fd = open_socket(job, &what);
-    if (fd == -EADDRINUSE && job->place->again && is_served(job, &what))
+    if (fd == -EADDRINUSE && job->place->again &&
+        netns_has_ours(job->place->proc_fd, kind == GATE_DNS_UDP, family == AF_INET6, what.port))
         return 0;
     if (fd == -EADDRINUSE)
         return err_set(job->err, BRIG_E_CONFLICT, EADDRINUSE, "network: port %u is taken by a program of the sandbox",

@@ -11,10 +11,15 @@
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "base/fd.h"
+#include "base/str.h"
 #include "jail/rawcall.h"
+#include "jail/sys.h"
 
 static int make(void *arg)
 {
@@ -56,4 +61,33 @@ void netns_done(struct netns_maker *maker)
     int fd = netns_take(maker);
 
     base_close_fd(&fd);
+}
+
+/* ---- who has a port ----------------------------------------------------------------------------------- */
+
+/* A line is "0: ADDRESS:PORT ADDRESS:PORT STATE QUEUES TIMER RETRIES UID ...", with the port in hexadecimal. */
+static bool is_ours(char *line, const char *port)
+{
+    char *words[8], *rest = NULL;
+    size_t n = 0;
+
+    for (char *word = strtok_r(line, " ", &rest); word && n < ARRAY_SIZE(words); word = strtok_r(NULL, " ", &rest))
+        words[n++] = word;
+    const char *at = n == ARRAY_SIZE(words) ? strchr(words[1], ':') : NULL;
+    return at && str_eq(at, port) && str_eq(words[7], "0");
+}
+
+bool netns_has_ours(int proc_fd, bool udp, bool v6, uint16_t port)
+{
+    static char text[65536]; /* of one helper at a time, whose stack is small */
+    char path[32], number[16], *save = NULL;
+
+    (void)snprintf(path, sizeof path, "thread-self/net/%s%s", udp ? "udp" : "tcp", v6 ? "6" : "");
+    (void)snprintf(number, sizeof number, ":%04X", port);
+    if (SYS(fd_read_file(proc_fd, path, text, sizeof text)) <= 0)
+        return false;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        if (is_ours(line, number))
+            return true;
+    return false;
 }

@@ -27,4 +27,7 @@ void netns_start(struct netns_maker *maker);
 int netns_take(struct netns_maker *maker);
 void netns_done(struct netns_maker *maker);
 
+/* Whether a socket of root has this port in the network namespace of the caller. proc_fd is a full procfs. */
+bool netns_has_ours(int proc_fd, bool udp, bool v6, uint16_t port);
+
 #endif

@@ -257,8 +257,8 @@ TEMPLATES = [
 
 FIRST = "`POST /v1/sandboxes` and the end of `/bin/true` by `POST .../run` in it, in turns with "
 LIVE = "`/bin/true` by `POST /v1/sandboxes/ID/run`, ten for each turn of "
-WARM = ("`POST /v1/tools/add/run` of a Python function; where the provider has a pool of parked interpreters, it is full "
-        "before each run")
+WARM = ("`POST /v1/tools/add/run` of a Python function; where the provider has a pool of parked interpreters, it is "
+        "full before each run")
 PARKED = "The proportional memory of all processes in the sandbox's cgroup, a second after it was made."
 PROVIDERS = [
     Number("docker_first", "providers: docker, first command", "docker", "docker: create to the end of the first "

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the providers beside `local`, each against the program that it stands on: a private Docker engine, runc, crun
-and runsc as commands, and QEMU with the same words outside of any sandbox.
+"""Measures the providers beside `local`, each against the program that it stands on: a private Docker engine, runc,
+crun and runsc as commands, and QEMU with the same words outside of any sandbox.
 
 `make bench-providers` does it; it writes its own section of the page where --out says:
 
@@ -37,8 +37,19 @@ BLOCK = 10  # commands or warm runs for each turn of a peer
 CYCLES = 200
 RESTORES = 100
 IDLE_SECONDS = 5
-ADD = 'def add(x: int, y: int) -> int:\n    """\n    Adds.\n\n    Args:\n        x (int): One.\n        y (int): Other.\n' \
-      '\n    Returns:\n        int: Both.\n    """\n    return x + y\n'
+ADD = """def add(x: int, y: int) -> int:
+    '''
+    Adds.
+
+    Args:
+        x (int): One.
+        y (int): Other.
+
+    Returns:
+        int: Both.
+    '''
+    return x + y
+"""
 PYTHON_TAR = """set -e; cd /; libs=$(ldd bin/sh bin/true bin/sleep usr/bin/python3 usr/lib/python3*/lib-dynload/*.so |
 grep -o '/lib[^ ]*' | sort -u | sed 's,^/,,'); exec tar -chf "$1" bin/sh bin/true bin/sleep usr/bin/python3 \
 usr/lib/python3.[0-9]* $libs"""

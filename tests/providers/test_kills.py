@@ -29,7 +29,7 @@ from jailkit import needs_root  # noqa: E402  pylint: disable=wrong-import-posit
 from service import Daemon  # noqa: E402  pylint: disable=wrong-import-position
 
 KILLS = int(os.environ.get("BRIG_TEST_KILLS", "6"))
-SPREAD = 0.6  # seconds: about as long as a container of an engine needs to come up
+STEPS = 16  # of all that goes on: as many may be done before the kill
 PATIENT = 4 * PATIENCE  # all of it runs side by side
 SWEEPS = 130  # seconds: what an engine could not remove is removed every minute
 # Whose sandboxes may end with a victim. An engine without live-restore ends its containers when it starts again.
@@ -64,7 +64,7 @@ class Load:
 
     def __init__(self, daemon, provider, rng):
         self.d, self.provider, self.rng = daemon, provider, rng
-        self.live, self.ended, self.stop = set(), set(), threading.Event()
+        self.live, self.ended, self.stop, self.steps = set(), set(), threading.Event(), 0
         self.thread = threading.Thread(target=self.work, daemon=True)
         self.thread.start()
 
@@ -77,7 +77,9 @@ class Load:
                     continue
                 box = answer.json["id"]
                 self.live.add(box)
+                self.steps += 1
                 self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["/bin/sh", "-c", "echo $$"]}, timeout=PATIENT)
+                self.steps += 1
                 if self.rng.random() < 0.6:
                     self.live.discard(box)
                     self.ended.add(box)
@@ -201,7 +203,8 @@ class Kills(unittest.TestCase):
         wanted = {"sentry": "runsc", "qemu": "vm"}.get(kind)
         if wanted:
             wait_until(f"there is a sandbox of {wanted}", lambda: by[wanted])
-        time.sleep(self.rng.random() * SPREAD)  # a random point of whatever goes on
+        steps = self.rng.randrange(STEPS)  # a random point of whatever goes on
+        wait_until("sandboxes come and go", lambda: sum(load.steps for load in loads) >= steps)
         victims = self.victim(kind, by)
         for pid in victims:
             try:
