@@ -318,6 +318,7 @@ struct provider {
     struct provider_attempt *attempt; /* A check that is under way, or NULL. */
     uint64_t check_ns;                /* The time for one; 0 means PROVIDER_CHECK_NS. */
     uint64_t list_ns;                 /* The time for a runner's list of boxes; 0 means 60 s. */
+    uint64_t around;                  /* Bytes of memory that a box needs beside its limit; quotas count them. */
     uint64_t end_ns;                  /* Whoever waits longer for the end of a box is told so; 0: there is no bound. */
     /*
      * A provider that makes its own boxes out of this one's. It is asked about each box of an earlier life before

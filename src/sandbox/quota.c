@@ -12,15 +12,21 @@
 #include "sandbox/private.h"
 #include "sandbox/sbox_place.h"
 
-/* What a sandbox is promised: its limits with the defaults that the jail would choose. */
-static struct brig_limits promised(const struct manager *manager, const struct sbox_spec *spec)
+/*
+ * What a sandbox is promised: its limits, or else those of its spec with the defaults that the jail would choose. What
+ * its provider needs around it is memory of whoever has it.
+ */
+static struct brig_limits promised(const struct manager *manager, const struct sbox_spec *spec,
+                                   const struct brig_limits *has)
 {
-    struct brig_limits limits = spec->limits;
+    struct brig_limits limits = has ? *has : spec->limits;
     struct provider *provider = manager->provider;
 
     (void)!place_find(manager, spec->provider, &provider, NULL); /* one that cannot be used is refused elsewhere */
-    limits_fill(&limits, spec_has_disk(spec) ||
-                             (provider->image_store && limits_want_image(&spec->limits, spec->writable_root)));
+    if (!has)
+        limits_fill(&limits, spec_has_disk(spec) ||
+                                 (provider->image_store && limits_want_image(&spec->limits, spec->writable_root)));
+    limits.memory += provider->around;
     return limits;
 }
 
@@ -33,7 +39,7 @@ static struct quota sum(struct manager *manager, const char *org_id, const char 
     for (const struct sbox *sbox = manager->first; sbox; sbox = sbox->next) {
         if (sbox == without || !str_eq(sbox->org_id, org_id) || (key_id && !str_eq(sbox->key_id, key_id)))
             continue;
-        struct brig_limits limits = sbox->priv->up ? sbox->limits : promised(manager, &sbox->spec);
+        struct brig_limits limits = promised(manager, &sbox->spec, sbox->priv->up ? &sbox->limits : NULL);
         total.sandboxes++;
         total.cpus += limits.cpus;
         total.memory += limits.memory;
@@ -123,7 +129,7 @@ int quota_check(struct manager *manager, const struct caller *caller, const stru
                 const struct sbox *without, struct brig_err *err)
 {
     const struct config *c = manager->config;
-    struct brig_limits one = promised(manager, spec);
+    struct brig_limits one = promised(manager, spec, NULL);
     const struct quota asked = {count, count * one.cpus, count * one.memory, count * one.disk};
     const size_t others = manager->count - (without != NULL);
 

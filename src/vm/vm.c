@@ -415,6 +415,7 @@ int vm_provider_create(const struct vm_options *options, struct provider **ret, 
         op_destroy(&vm->provider);
         return err_nomem(err);
     }
+    vm->provider.around = vm->monitor->limits(&(struct brig_limits){0}).memory;
     options->local->claim = on_claim;
     options->local->claim_ctx = vm;
     *ret = &vm->provider;

@@ -252,6 +252,10 @@ static void quotas(void **state)
     rig_sandbox(rig, "{\"limits\":{\"memory\":\"768m\"}}");
     refuse_create(rig, "{\"limits\":{\"memory\":\"300m\"}}",
                   "organization quota max_memory reached: limit 1073741824, used 805306368, asked 314572800");
+    rig->fake.provider.around = 1u << 20;
+    refuse_create(rig, "{\"limits\":{\"memory\":\"255m\"}}",
+                  "organization quota max_memory reached: limit 1073741824, used 806354944, asked 268435456");
+    rig->fake.provider.around = 0;
     rig_sandbox(rig, "{\"limits\":{\"memory\":\"256m\"}}");
     rig->config.org_max_memory = 0;
     rig->config.org_max_cpus = 2500;
