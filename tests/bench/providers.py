@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import time
+import unittest
 
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
@@ -238,7 +239,10 @@ class BareQemu:
     """The words of a QEMU that runs in a sandbox, started outside of it; its files are reached by that one's root."""
 
     def __init__(self, box):
-        pid = next(p for p in members(box) if "qemu" in pathlib.Path(f"/proc/{p}/comm").read_text(encoding="utf-8"))
+        pid = next((p for p in members(box)
+                    if "qemu" in pathlib.Path(f"/proc/{p}/comm").read_text(encoding="utf-8")), None)
+        if pid is None:
+            raise RuntimeError(f"no QEMU in the sandbox of {box}")
         words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
         with socket.socket(socket.AF_INET6) as s:
             s.bind(("::1", 0))
@@ -409,7 +413,7 @@ def vm(bench):
     import vmkit  # noqa: PLC0415
     try:
         config = vmkit.prepared()
-    except (ImportError, AssertionError) as e:
+    except (unittest.SkipTest, AssertionError) as e:
         raise peers.Missing(str(e)) from None
     values = {name: [] for name in ("cold", "bare", "restored", "warm")}
     memory = 256
