@@ -448,7 +448,7 @@ def vm_warm(on):
     done = subprocess.run([os.environ["BRIG"], "config", "sample"], capture_output=True, text=True, check=False).stdout
     section = re.search(r"^#?\s*\[vm\]$(.*?)(^#?\s*\[|\Z)", done, re.M | re.S)
     if section and re.search(r"^#?\s*snapshots?\s*=", section[1], re.M):
-        return f"snapshots = {'true' if on else 'false'}\n"
+        return f"snapshots = {4 if on else 0}\n"
     return ""
 
 
