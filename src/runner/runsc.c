@@ -34,7 +34,6 @@
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
-#include "base/dir.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -223,6 +222,23 @@ static int open_guest_dir(const struct carried *box, pid_t pid)
     return take_fd(&dir);
 }
 
+/* The network namespace of a process, if that is neither the host's nor the guest's; else -1. */
+static int open_gate_ns(const struct carried *box, const char *pid)
+{
+    const struct host *host = &box->runner->spawner.host;
+    struct stat st, guest;
+    char path[32];
+
+    if (str_format(path, sizeof path, "%d/ns/net", (int)box->s.pid) < 0 ||
+        fstatat(host->proc_fd, path, &guest, 0) < 0 || str_format(path, sizeof path, "%s/ns/net", pid) < 0)
+        return -1;
+    AUTO_FD int fd = openat(host->proc_fd, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino == guest.st_ino || (uint32_t)st.st_ino == host->ns[NS_NET])
+        return -1;
+    return take_fd(&fd);
+}
+
+/* The gofer has both: the directory of the socket, and the gate namespace. */
 static int runsc_find(struct carried *box, struct brig_err *err)
 {
     const struct cg *cg = &box->s.cg;
@@ -237,10 +253,13 @@ static int runsc_find(struct carried *box, struct brig_err *err)
         uint64_t pid;
         if (parse_u64(word, &pid) == 0 && pid > 1 && pid <= INT32_MAX)
             box->guest_fd = open_guest_dir(box, (pid_t)pid);
+        if (box->guest_fd >= 0 && box->s.run->gate.on)
+            box->s.gate_ns_fd = open_gate_ns(box, word);
     }
     if (box->guest_fd < 0)
         return err_set(err, BRIG_E_HOST, ENOENT, "the socket of sandbox %s is not there any more", box->s.id);
     sandbox_move_up(&box->guest_fd);
+    sandbox_move_up(&box->s.gate_ns_fd);
     box->sealed = true;
     return 0;
 }
@@ -367,39 +386,6 @@ static int runsc_judge(struct carried *box, struct brig_err *err)
 {
     box->s.own_kernel = (uint8_t)platforms[box->runner->platform].by;
     return is_sentry(box) ? 0 : err_set(err, BRIG_E_HOST, 0, "pid 1 of the container is no sentry of gVisor");
-}
-
-/* The network namespace of a process, if that is neither the host's nor the guest's; else -1. */
-static int open_gate_ns(const struct carried *box, const char *pid)
-{
-    const struct host *host = &box->runner->spawner.host;
-    struct stat st, guest;
-    char path[32];
-
-    if (str_format(path, sizeof path, "%d/ns/net", (int)box->s.pid) < 0 ||
-        fstatat(host->proc_fd, path, &guest, 0) < 0 || str_format(path, sizeof path, "%s/ns/net", pid) < 0)
-        return -1;
-    AUTO_FD int fd = openat(host->proc_fd, path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino == guest.st_ino || (uint32_t)st.st_ino == host->ns[NS_NET])
-        return -1;
-    return take_fd(&fd);
-}
-
-/* Without its gate namespace a box lives on, and its network is as it was. */
-static int runsc_find(struct carried *box, struct brig_err *err UNUSED)
-{
-    struct sandbox *s = &box->s;
-    const struct host *host = &s->spawner->host;
-    AUTO_DIR DIR *dir = s->run->gate.on ? dir_open(host->proc_fd, ".") : NULL;
-
-    for (const struct dirent *entry; s->gate_ns_fd < 0 && (entry = dir_next(dir));) {
-        uint64_t pid = 0;
-        if (parse_fields(entry->d_name, &pid, 1) == 1 && pid > 1 && (pid_t)pid != s->pid &&
-            is_runsc(box, entry->d_name) && cg_holds(&s->cg, host->proc_fd, (pid_t)pid))
-            s->gate_ns_fd = open_gate_ns(box, entry->d_name);
-    }
-    sandbox_move_up(&s->gate_ns_fd);
-    return 0;
 }
 
 static const struct oci_runtime runtime = {.argv = runsc_argv, .prepare = runsc_prepare};
