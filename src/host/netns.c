@@ -19,7 +19,6 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "jail/rawcall.h"
-#include "jail/sys.h"
 
 static int make(void *arg)
 {
@@ -84,7 +83,7 @@ bool netns_has_ours(int proc_fd, bool udp, bool v6, uint16_t port)
 
     (void)snprintf(path, sizeof path, "thread-self/net/%s%s", udp ? "udp" : "tcp", v6 ? "6" : "");
     (void)snprintf(number, sizeof number, ":%04X", port);
-    if (SYS(fd_read_file(proc_fd, path, text, sizeof text)) <= 0)
+    if (fd_read_file(proc_fd, path, text, sizeof text) <= 0)
         return false;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
         if (is_ours(line, number))

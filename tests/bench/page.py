@@ -270,13 +270,14 @@ def templates_section(results):
     intro = """A `brig serve` with directories of its own, a registry on loopback, and a private Docker engine that is
 asked for the same in turns. The image is made by the bench: programs of this machine, and files whose content gzip
 makes about half as long."""
-    return section(results, PROVIDERS, TEMPLATES, "templates.py", "Templates", intro)
+    return section(results, TEMPLATES, "templates.py", "Templates", intro)
 
 
 def providers_section(results):
-    intro = """`make bench-providers`: a `brig serve` with directories of its own, asked over its unix socket by a client
-in Python, and each provider's own program as a command: a private Docker engine, runc, crun and runsc with a bundle
-whose root is this machine's `/usr`, and QEMU with the same words outside of any sandbox. They take turns in one run."""
+    intro = """`make bench-providers`: a `brig serve` with directories of its own, asked over its unix socket by a
+client in Python, and each provider's own program as a command: a private Docker engine, runc, crun and runsc with a
+bundle whose root is this machine's `/usr`, and QEMU with the same words outside of any sandbox. They take turns in one
+run."""
     return section(results, PROVIDERS, "providers.py", "Providers", intro)
 
 
