@@ -105,9 +105,9 @@ const struct config_key config_keys[] = {
     {"docker", "socket", CONFIG_TEXT, AT(docker_socket), .fallback = "", .rule = config_rule_socket,
      .help = "where the engine listens; empty: where DOCKER_HOST says, and else there is no docker"},
     {"docker", "image", CONFIG_TEXT, AT(docker_image), .fallback = "",
-     .help = "the image of sandboxes that name none; empty: they are refused"},
+     .help = "the image of sandboxes that name neither image nor template; empty: the template host"},
     {"docker", "runtime", CONFIG_TEXT, AT(docker_runtime), .fallback = "",
-     .help = "a runtime that the engine knows, such as runsc; empty: its own"},
+     .help = "a runtime that the engine knows, with the host's kernel; empty: its own"},
     {"docker", "pull", CONFIG_TEXT, AT(docker_pull), .fallback = "missing", .words = "missing never",
      .help = "whether the engine pulls an image that it does not have"},
 

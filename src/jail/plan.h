@@ -111,6 +111,7 @@ struct jail_plan {
     /* file systems */
     int host_proc_fd; /* The spawner's full procfs, O_PATH. */
     bool own_sysctl;  /* see enter_proc() */
+    bool with_proc;   /* jail_build_tree() mounts /proc too: the caller is in the sandbox's pid namespace. */
     int rootfs_fd;    /* A detached mount of another root (idmapped where possible), or -1 for the template host. */
     /* Template layers: their names, one after the other, lowest first. They are the root, unless a new one is made. */
     const char *layers;
@@ -210,9 +211,9 @@ _Noreturn void jail_enter(const struct jail_plan *plan);
 /* The same for a plan with adopt. It returns only in pid 2, where setup_fd and everything else is still open. */
 void jail_enter_adopt(const struct jail_plan *plan);
 /*
- * tree.c: only the file systems, for a sandbox whose namespaces somebody else makes: a detached tree without /proc,
- * with an empty file /.brig/init, an empty directory /.brig/run, and the mount of its store. What fails is reported on
- * setup_fd. Returns 0 or a negative errno.
+ * tree.c: only the file systems, for a sandbox whose namespaces somebody else makes: a detached tree (without /proc
+ * unless plan.with_proc), with an empty file /.brig/init, an empty directory /.brig/run, and the mount of its store.
+ * What fails is reported on setup_fd. Returns 0 or a negative errno.
  */
 int jail_build_tree(const struct jail_plan *plan, int *ret_tree, int *ret_store) MUST_CHECK;
 /* With root inside, its programs may have ports below 1024. The caller is in the sandbox's network namespace. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree.c: builds the file systems of a sandbox that a runtime will start: the same stages as enter.c, in the same
- * order, up to the pivot, which the runtime does. /proc is the runtime's too: it must be mounted by a process of the
- * new pid namespace. The result is one detached tree, so that it can be attached in another mount namespace.
+ * order, up to the pivot, which the runtime does. /proc is the runtime's too, unless this process is in the new pid
+ * namespace already. The result is one detached tree, so that it can be attached in another mount namespace.
  */
 #include <sys/fsuid.h>
 
@@ -21,6 +21,11 @@ static int make_init_place(struct enter *e)
     return 0;
 }
 
+static int mount_proc(struct enter *e)
+{
+    return e->plan->with_proc ? enter_proc(e) : 0;
+}
+
 static int close_root(struct enter *e)
 {
     if (!e->plan->writable_root && !plan_off(e->plan, BRIG_LAYER_ROOT_READONLY))
@@ -32,11 +37,11 @@ static const struct {
     enum setup_stage stage;
     int (*fn)(struct enter *e);
 } stages[] = {
-    {SETUP_IDS, enter_owner},   {SETUP_ROOT, enter_root},          {SETUP_ROOT, make_init_place},
-    {SETUP_STORE, enter_store}, {SETUP_TEMPLATE, enter_template},  {SETUP_ETC, enter_etc},
-    {SETUP_DEV, enter_dev},     {SETUP_STORE, enter_store_places}, {SETUP_TMPFS, enter_tmpfs},
-    {SETUP_BINDS, enter_binds}, {SETUP_VOLUMES, enter_volumes},    {SETUP_STORE, enter_store_size},
-    {SETUP_PIVOT, close_root},
+    {SETUP_IDS, enter_owner},        {SETUP_ROOT, enter_root},         {SETUP_ROOT, make_init_place},
+    {SETUP_STORE, enter_store},      {SETUP_TEMPLATE, enter_template}, {SETUP_ETC, enter_etc},
+    {SETUP_PROC, mount_proc},        {SETUP_DEV, enter_dev},           {SETUP_STORE, enter_store_places},
+    {SETUP_TMPFS, enter_tmpfs},      {SETUP_BINDS, enter_binds},       {SETUP_VOLUMES, enter_volumes},
+    {SETUP_STORE, enter_store_size}, {SETUP_PIVOT, close_root},
 };
 
 int jail_low_ports(const struct jail_plan *plan)

@@ -104,8 +104,11 @@ static void fail_made(struct carried *box)
 void carried_end(struct carried *box, enum brig_cause cause)
 {
     sandbox_end(&box->s, cause);
-    if (box->state != CARRIED_STARTING)
+    if (box->state != CARRIED_STARTING) {
+        if (box->runner->ops->release)
+            box->runner->ops->release(box);
         return;
+    }
     if (box->runner->ops->stop) {
         box->runner->ops->stop(box);
         return;
@@ -166,10 +169,7 @@ static void on_started(void *ctx, int fd, const struct guest_started *started, c
         fail_made(box);
         return;
     }
-    struct guest_started read = *started;
-    if (box->runner->ops->images) /* Its places are file systems of the engine, one each. */
-        read.readings[BRIG_LAYER_DISK] = read.readings[BRIG_LAYER_INODES] = (struct reading){.why = WHY_PER_PLACE};
-    if (!sandbox_take_readings(s, &read))
+    if (!sandbox_take_readings(s, started))
         return; /* a required layer is missing: it is ending */
     s->started = true;
     s->started_ns = clock_mono_ns();
@@ -312,7 +312,6 @@ static int check_run(const struct runner *runner, const struct run_spec *run, st
     } not_here[] = {{!(run->flags & WIRE_RUN_SERVICE), "runs of one program"},
                     {run->zygote, "zygotes"},
                     {run->engine_image && !runner->ops->images, "images by name"},
-                    {(run->rootfs || run->n_layers > 0) && runner->ops->images, "other roots than images by name"},
                     {run->new_layer, "new layers"},
                     {run->flags & WIRE_RUN_RAW_UPPER, "raw uppers"},
                     {run->flags & WIRE_RUN_SUDO, "sudo"},

@@ -24,7 +24,7 @@
 
 struct carrier_ops {
     const char *name;              /* "runc": the provider's */
-    bool images;                   /* It starts from images by name, and from nothing else. */
+    bool images;                   /* It starts from images by name too. */
     bool traces;                   /* The runtime needs ptrace(2). */
     const struct oci_runtime *oci; /* If start is oci_start(). */
     /*
@@ -57,6 +57,11 @@ struct carrier_ops {
      * its cgroup. A box that was made is killed by its pid 1 and its cgroup, whatever the carrier.
      */
     void (*stop)(struct carried *box);
+    /*
+     * A box that was made is to end, and its processes have been killed. Whoever else holds it is told to let it go.
+     * NULL: nobody does.
+     */
+    void (*release)(struct carried *box);
     /*
      * No process of it is left. Removes what the runtime or engine keeps about it, outside of the box's directory, and
      * calls carried_removed(), at once or later. NULL: there is nothing.

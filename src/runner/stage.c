@@ -241,7 +241,7 @@ int stage_start(struct carried *box, struct stage *stage, struct brig_err *err)
     return runner_child_watch(&box->child, pid, pidfd, words[0], box->runner->start_timeout_ns, err);
 }
 
-static void take_report(struct carried *box, struct stage *stage, struct brig_err *err)
+void stage_take_report(struct carried *box, struct stage *stage, struct brig_err *err)
 {
     struct setup_msg msg;
     size_t n_fds = 0;
@@ -277,7 +277,7 @@ pid_t stage_result(struct carried *box, struct stage *stage, int status, struct 
     const char *name = box->runner->ops->name, *words = box->child.words;
 
     err->code = BRIG_E_NONE;
-    take_report(box, stage, err);
+    stage_take_report(box, stage, err);
     if (err->code != BRIG_E_NONE)
         return -EIO;
     if (box->child.late)

@@ -47,6 +47,8 @@ int stage_start(struct carried *box, struct stage *stage, struct brig_err *err) 
  * pid of the container, or a negative errno.
  */
 pid_t stage_result(struct carried *box, struct stage *stage, int status, struct brig_err *err) MUST_CHECK;
+/* Takes what the stages have reported: the mount of the store, or in err what failed. */
+void stage_take_report(struct carried *box, struct stage *stage, struct brig_err *err);
 void stage_done(struct stage *stage);
 /* Makes a network namespace. */
 int stage_make_netns(struct runner *runner, int *ret_fd, struct brig_err *err) MUST_CHECK;

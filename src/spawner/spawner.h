@@ -263,6 +263,7 @@ struct spawner {
     uint32_t locks_bound;   /* By the last count, a sandbox with more locks than this */
     uint32_t locks_least;   /* and with at least so many is ended. */
     uint64_t off;           /* The layers that are switched off; only in test builds. */
+    bool host_ids;          /* Its sandboxes have no user namespace: their ids are the host's (runner/engine/). */
 };
 
 /* sandbox_list.c: all of these take a few steps, however many sandboxes there are. */

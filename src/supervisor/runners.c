@@ -59,14 +59,15 @@ static void on_restart(struct loop_timer *timer)
 static int start(struct sup_runner *runner, struct brig_err *err)
 {
     const struct sup_runners *all = runner->all;
-    char ms[32];
+    char ms[32], every[32];
 
+    (void)snprintf(every, sizeof every, "%llu", (unsigned long long)all->config->cleanup_interval);
     (void)snprintf(ms, sizeof ms, "%llu", (unsigned long long)all->config->start_timeout);
     if (setenv("BRIG_RUNTIME_PATH", runner->path, 1) < 0 || setenv("BRIG_START_TIMEOUT", ms, 1) < 0 ||
         setenv("BRIG_RUNSC_PLATFORM", all->config->runsc_platform, 1) < 0 ||
         setenv("BRIG_ENGINE_IMAGE", all->config->docker_image, 1) < 0 ||
         setenv("BRIG_ENGINE_RUNTIME", all->config->docker_runtime, 1) < 0 ||
-        setenv("BRIG_ENGINE_PULL", all->config->docker_pull, 1) < 0)
+        setenv("BRIG_ENGINE_PULL", all->config->docker_pull, 1) < 0 || setenv("BRIG_ENGINE_SWEEP", every, 1) < 0)
         return err_nomem(err);
     int r = daemon_start(&runner->daemon, all->places->helpers, runner->name, (uid_t)-1, 0, err);
     (void)unsetenv("BRIG_RUNTIME_PATH"); /* no other child needs them */
@@ -75,6 +76,7 @@ static int start(struct sup_runner *runner, struct brig_err *err)
     (void)unsetenv("BRIG_ENGINE_IMAGE");
     (void)unsetenv("BRIG_ENGINE_RUNTIME");
     (void)unsetenv("BRIG_ENGINE_PULL");
+    (void)unsetenv("BRIG_ENGINE_SWEEP");
     if (r < 0)
         return r;
     if (runner->leaving)

@@ -98,6 +98,10 @@ class Engine:
         return subprocess.run(["docker", "-H", self.host, *words], check=True, text=True, capture_output=True,
                               **how).stdout
 
+    def get(self, target):
+        return subprocess.run(["curl", "-sf", "--unix-socket", self.socket, f"http://d{target}"], check=True, text=True,
+                              capture_output=True).stdout
+
     def import_tar(self, path, name, *changes):
         self.docker("import", *(word for change in changes for word in ("--change", change)), str(path), name)
 

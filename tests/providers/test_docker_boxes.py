@@ -7,8 +7,10 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tarfile
@@ -66,7 +68,7 @@ class Runner:
         self.process.wait()
 
     def installation(self):
-        return (self.dir / "run/runner-docker/installation").read_text(encoding="ascii")
+        return (self.dir / "state/docker-installation").read_text(encoding="ascii")
 
     def close(self):
         for host in self.hosts:
@@ -157,8 +159,8 @@ class Boxes:
         layers = dict(word.split("=", 1) for word in re.findall(r"\w+=\d:", heard[0]))
         on = {name for name, value in layers.items() if value == "1:"}
         self.assertLessEqual({"mount_ns", "pid_ns", "net_ns", "ipc_ns", "uts_ns", "caps", "no_new_privs", "seccomp",
-                              "landlock", "root_readonly", "fds", "memory", "cpu", "pids"}, on)
-        self.assertFalse({"user_ns", "disk", "inodes"} & on)  # each place has a bound of its own
+                              "landlock", "root_readonly", "proc", "fds", "memory", "cpu", "pids", "disk", "inodes"}, on)
+        self.assertFalse({"user_ns", "uid_range"} & on)
         box = next(line.split()[2] for line in heard if line.startswith("up"))
         seen = self.inspect(box)
         config = seen["HostConfig"]
@@ -232,8 +234,7 @@ class Boxes:
 
     def test_what_is_wrong_is_one_line_and_leaves_nothing(self):
         self.assertIn("404", self.refusal(image="docker.io/library/none:latest"))
-        self.assertIn("starts from an image", self.refusal(image=None))
-        self.assertIn("writable root", self.refusal("writable=1"))
+        self.assertIn("root inside", self.refusal("root=1"))
         for bad in ("tiny", "docker.io/library/UPPER:x", "docker.io/library/../x:y", "a b", "docker.io/library/tiny"):
             self.assertIn("image", self.refusal(image=bad), bad)
         self.assertEqual(self.ours(), [])
@@ -266,17 +267,101 @@ class Boxes:
         out, _ = self.run_in("ls -l /mem /id; head -c 1 /mem; /id -u")
         self.assertRegex(out, r"crw-rw-rw-.* 1,\s+1")
         self.assertIn("-rwsr-xr-x", out)
-        self.assertIn("/mem: Operation not permitted", out)
+        self.assertIn("/mem: Permission denied", out)
         self.assertRegex(out, r"(?m)^(output a 1 \d+ )?1000$")
 
     def test_volumes_of_an_image_are_places_with_a_bound(self):
         self.engine.import_tar(self.dir / "tiny.tar", "voluminous", "VOLUME /data")
         heard = self.create(image="docker.io/library/voluminous:latest")
         self.assertTrue(heard[-1].startswith("hello"), heard)
-        out, _ = self.run_in("df /data | tail -1")
+        out, _ = self.run_in("stat -f -c %T /data; echo written > /data/x; cat /data/x")
         self.assertIn("tmpfs", out)
+        self.assertIn("written", out)
         self.end()
         self.assertEqual(self.engine.docker("volume", "ls", "-q").split(), [])
+
+    def root(self, name, **links):
+        """A directory with a busybox, that may be the root of a sandbox."""
+        root = self.dir / "roots" / name
+        root.mkdir(parents=True)
+        with tarfile.open(self.dir / "tiny.tar") as tar:
+            tar.extractall(root)
+        for place, target in links.items():
+            place = root / place.replace("_", ".")
+            if place.is_dir():
+                shutil.rmtree(place)
+            os.symlink(target, place)
+        return root
+
+    def roots(self):
+        """A runner that may use and share directories of the host."""
+        for word in ("roots", "shared"):
+            (self.dir / word).mkdir(exist_ok=True)
+        runner = self.start(BRIG_ROOTFS_ROOTS=str(self.dir / "roots"), BRIG_BIND_ROOTS=str(self.dir / "shared"))
+        return runner, runner.host()
+
+    def test_a_directory_is_a_root_whatever_it_has_at_our_places(self):
+        runner, host = self.roots()
+        root = self.root("bad", dev="/proc/1", proc="/etc", etc=str(self.dir), _brig="/workspace", tmp="/bin")
+        os.mknod(root / "mem", 0o666 | stat.S_IFCHR, os.makedev(1, 1))
+        shutil.copy(root / "bin/busybox", root / "id")
+        os.chmod(root / "id", 0o4755)
+        heard = self.create("a", f"rootfs={root}", "statement=1", image=None, host=host)
+        self.assertTrue(heard[-1].startswith("hello"), heard)
+        self.assertRegex(heard[0], r"root_readonly=1:.* proc=1:.* disk=1:.* inodes=1:")
+        out, _ = self.run_in("cat /proc/self/comm; echo x > /dev/null && echo null; stat -c %F /dev/null /etc /tmp; "
+                             "ls /etc /.brig; head -c 1 /mem; /id -u; touch /x; echo w > /workspace/w && cat /workspace/w",
+                             host=host)
+        for said in (r"cat\n", r"null\n+(output a 1 \d+ )?character special file\ndirectory\ndirectory",
+                     r"hostname\nhosts", "/mem: Permission denied", r"(?m)^(output a 1 \d+ )?1000$",
+                     "/x: Read-only file system", r"(?m)^(output a 1 \d+ )?w$"):
+            self.assertRegex(out, said)
+        self.assertNotIn("engine.sock", out)
+        self.assertEqual(os.listdir(root / "bin"), os.listdir(self.root("good") / "bin"))  # nothing was written there
+        images = json.loads(self.engine.get("/images/json"))
+        ours = [image for image in images if (image["Labels"] or {}).get(LABEL) == runner.installation()]
+        self.assertEqual(len(ours), 1, images)  # and nothing of the root is in the engine
+        self.assertLess(ours[0]["Size"], 64 << 10)
+        host.say("end", "a")
+        self.assertIn("cancelled", host.until("ended a")[-1])
+
+    def test_binds_are_what_was_opened_without_a_link(self):
+        _, host = self.roots()
+        shared = self.dir / "shared"
+        for name in ("in", "out"):
+            (shared / name).mkdir(exist_ok=True)
+        (shared / "in/file").write_text("from the host\n", encoding="ascii")
+        if not (shared / "link").is_symlink():
+            os.symlink("/etc", shared / "link")
+        os.chown(shared / "out", 4321, 4321)
+        for image in (TINY, None):
+            heard = self.create("a", f"ro={shared}/in:/mnt/in", f"bind={shared}/out:/mnt/out",
+                                f"ro={shared}/in/file:/mnt/one", image=image, host=host)
+            self.assertTrue(heard[-1].startswith("hello"), heard)
+            out, _ = self.run_in("cat /mnt/in/file /mnt/one; touch /mnt/in/x; echo mine > /mnt/out/x; stat -c %u "
+                                 "/mnt/out/x", host=host)
+            self.assertEqual(out.count("from the host"), 2, out)
+            self.assertIn("Read-only file system", out)
+            self.assertRegex(out, r"(?m)^(output a 1 \d+ )?1000$")
+            written = os.stat(shared / "out/x")  # it belongs to the directory's owner
+            self.assertEqual((written.st_uid, written.st_gid), (4321, 4321))
+            os.unlink(shared / "out/x")
+            host.say("end", "a")
+            host.until("ended a")
+            for source, said in ((f"{shared}/link", "link"), (f"{shared}/link/ssl", "link"),
+                                 ("/etc", "not in a directory that this service may share")):
+                heard = self.create("bad", f"ro={source}:/mnt/x", image=image, host=host)
+                self.assertTrue(heard[-1].startswith("ended bad"), heard)
+                self.assertIn(said, heard[-1])
+
+    def test_a_writable_root_has_the_bound_of_the_disk(self):
+        heard = self.create("a", "writable=1", f"disk={16 << 20}")
+        self.assertTrue(heard[-1].startswith("hello"), heard)
+        out, _ = self.run_in("echo new > /x; cat /x; dd if=/dev/zero of=/y bs=1M count=20")
+        self.assertIn("new", out)
+        self.assertIn("No space left on device", out)
+        self.box("b")
+        self.assertIn("No such file", self.run_in("cat /x", key="b")[0])
 
 
 @needs_root

@@ -268,8 +268,7 @@ static void the_highest_common_version_is_spoken(void **state)
 
 static void a_container_has_what_is_written_and_nothing_else(void **state)
 {
-    const struct dock_place places[] = {{"/workspace", 1 << 20, 100, 0700, 1000}};
-    const struct dock_bind binds[] = {{"/a", "/b", true}};
+    char data[] = "/data", *const volumes[] = {data};
     const struct dock_container container = {
         .image = "tiny",
         .host_name = "h",
@@ -279,10 +278,8 @@ static void a_container_has_what_is_written_and_nothing_else(void **state)
         .installation = "one",
         .sandbox = "s",
         .limits = {.memory = 64 << 20, .cpus = 1500, .pids = 32, .open_files = 1024},
-        .places = places,
-        .n_places = 1,
-        .binds = binds,
-        .n_binds = 1};
+        .volumes = volumes,
+        .n_volumes = 1};
     AUTO_BUF struct buf out = BUF_INIT(1 << 20);
     struct json_doc *doc;
     (void)state;
@@ -294,10 +291,9 @@ static void a_container_has_what_is_written_and_nothing_else(void **state)
     assert_int_equal(json_get_u64(host, "MemorySwap"), 64 << 20);
     assert_int_equal(json_get_u64(host, "NanoCpus"), 1500000000);
     assert_string_equal(json_get_text(host, "NetworkMode", ""), "none");
-    assert_string_equal(json_get_text(json_get(host, "Tmpfs"), "/workspace", ""),
-                        "rw,nosuid,nodev,mode=700,uid=1000,gid=1000,nr_inodes=100,size=1048576");
+    assert_string_equal(json_get_text(json_get(host, "Tmpfs"), "/data", ""), "rw,nosuid,nodev,size=4096");
     assert_int_equal(json_get(host, "CapAdd")->count, 5);
-    assert_int_equal(json_get(host, "Mounts")->count, 3);
+    assert_int_equal(json_get(host, "Mounts")->count, 2);
     assert_null(json_get(host, "Devices"));
     assert_null(json_get(host, "PidMode"));
     json_doc_free(doc);

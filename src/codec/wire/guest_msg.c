@@ -61,7 +61,6 @@ static const char *const why_texts[] = {
                          "its own files and processes"),
     [WHY_SHARED_IDS] = "the calling user's sandboxes with root inside or of a template share its subordinate ids",
     [WHY_HOST_KERNEL] = "its system calls are answered by the host's kernel",
-    [WHY_PER_PLACE] = "each place has this bound of its own, and only the memory bounds them together",
 };
 _Static_assert(ARRAY_SIZE(why_texts) == WHY_MAX, "a text for every reading_why");
 

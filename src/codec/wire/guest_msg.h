@@ -51,7 +51,6 @@ enum reading_why {
     WHY_ROOT_INSIDE,   /* The sandbox has root inside, with the capabilities of jail/user.h and no others. */
     WHY_SHARED_IDS, /* The sandboxes of one plain user with root inside or of a template share its subordinate ids. */
     WHY_HOST_KERNEL,
-    WHY_PER_PLACE, /* Each place has a bound of its own. */
     WHY_MAX
 };
 

@@ -355,7 +355,7 @@ static void on_list_end(struct local *local, const struct wire_ready *msg)
     local->provider.image_store = msg->image_store;
     if (msg->zygotes)
         local->ops.caps |= PROVIDER_ZYGOTE;
-    if (msg->layers && !(local->ops.caps & PROVIDER_IMAGE))
+    if (msg->layers)
         local->ops.caps |= PROVIDER_LAYERS;
     if (msg->disks)
         local->ops.caps |= PROVIDER_DISKS;
@@ -536,13 +536,11 @@ int provider_runner_create(struct loop *loop, int runner_fd, const char *name, s
     ops.layers = NULL;
     ops.disk = NULL;
     ops.disks = NULL;
-    /* It starts from images, and its namespaces and /proc are the engine's (runner/engine/). */
+    /* Its namespaces are the engine's, and an engine makes none for users (runner/engine/): root is the host's. */
     if (str_eq(ops.name, "docker")) {
-        ops.caps &= ~(uint32_t)(PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_ROOT_INSIDE);
+        ops.caps &= ~(uint32_t)PROVIDER_ROOT_INSIDE;
         ops.caps |= PROVIDER_IMAGE;
-        ops.protects &= ~(BRIG_LAYER_BIT(BRIG_LAYER_USER_NS) | BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE) |
-                          BRIG_LAYER_BIT(BRIG_LAYER_PROC) | BRIG_LAYER_BIT(BRIG_LAYER_IO) |
-                          BRIG_LAYER_BIT(BRIG_LAYER_DISK) | BRIG_LAYER_BIT(BRIG_LAYER_INODES));
+        ops.protects &= ~(BRIG_LAYER_BIT(BRIG_LAYER_USER_NS) | BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE));
     }
     int r = create(loop, runner_fd, &ops, &local, err);
     if (r < 0)

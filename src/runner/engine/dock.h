@@ -56,6 +56,8 @@ struct dock_request {
     const char *method;
     const char *target; /* It begins with a slash, is encoded, and has no version. */
     const char *body;   /* JSON, or NULL. It is copied. */
+    const void *tar;    /* Instead of a body: an archive of tar_len bytes. */
+    size_t tar_len;
     /*
      * The answer is a line of JSON for each step, and the last says whether it went well (pull, load). No line may have
      * more than `most` bytes.
@@ -92,6 +94,8 @@ int dock_settle(struct dock *dock, const struct json_value *json, struct dock_en
 int dock_target(char out[DOCK_TARGET_MAX], const char *before, const char *name, const char *after) MUST_CHECK;
 /* All containers with the label DOCK_LABEL_INSTALLATION of this value, those that have ended too. */
 int dock_list_target(char out[DOCK_TARGET_MAX], const char *installation) MUST_CHECK;
+/* POST removes the images with that label that have no name any more. */
+int dock_prune_target(char out[DOCK_TARGET_MAX], const char *installation) MUST_CHECK;
 
 /* What inspecting a container shows. The texts live as long as the answer. */
 struct dock_state {

@@ -71,7 +71,7 @@ int dock_target(char out[DOCK_TARGET_MAX], const char *before, const char *name,
     return put_target(&buf, r, out);
 }
 
-int dock_list_target(char out[DOCK_TARGET_MAX], const char *installation)
+static int filter_target(char out[DOCK_TARGET_MAX], const char *before, const char *installation, bool dangling)
 {
     AUTO_BUF struct buf filter = BUF_INIT(DOCK_TARGET_MAX), label = BUF_INIT(DOCK_TARGET_MAX),
                         buf = BUF_INIT(DOCK_TARGET_MAX);
@@ -82,13 +82,25 @@ int dock_list_target(char out[DOCK_TARGET_MAX], const char *installation)
         return -ENAMETOOLONG;
     json_object(&json);
     json_key_array(&json, "label"), json_string(&json, label.data), json_end(&json);
+    if (dangling)
+        json_key_array(&json, "dangling"), json_string(&json, "true"), json_end(&json);
     json_end(&json);
     r = json_finish(&json);
     if (r == 0)
-        r = buf_append_str(&buf, "/containers/json?all=1&filters=");
+        r = buf_append_str(&buf, before);
     if (r == 0)
         r = http_put_escaped(&buf, filter.data, filter.len, "");
     return put_target(&buf, r, out);
+}
+
+int dock_list_target(char out[DOCK_TARGET_MAX], const char *installation)
+{
+    return filter_target(out, "/containers/json?all=1&filters=", installation, false);
+}
+
+int dock_prune_target(char out[DOCK_TARGET_MAX], const char *installation)
+{
+    return filter_target(out, "/images/prune?filters=", installation, true);
 }
 
 /* ---- an inspection -------------------------------------------------------------------------------------------- */

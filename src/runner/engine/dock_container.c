@@ -5,8 +5,8 @@
  * Every limit is named, also where the engine has a default: Podman's own bound on processes cannot be raised without a
  * capability that its service may not have. The container has no network but lo, no log (its output is brig-init's
  * business), no init of the engine's, and private namespaces for ipc, cgroups and processes. Its capabilities are the
- * five of brig-init (jail/user.h). Everything of the image that is a volume would be a place without a bound, so the
- * engine's anonymous volumes are removed with the container.
+ * five of brig-init (jail/user.h). Its root is the image as it is, and nothing of it can be written: the sandbox's own
+ * file systems are put in their place (docker_root.c).
  */
 #include "codec/json/json.h"
 #include "runner/engine/dock.h"
@@ -33,34 +33,23 @@ static void put_ulimit(struct json *json, const char *name, uint64_t value)
     json_end(json);
 }
 
-static int put_places(struct json *json, const struct dock_container *container)
+static void put_volumes(struct json *json, const struct dock_container *container)
 {
     json_key_object(json, "Tmpfs");
-    for (size_t i = 0; i < container->n_places; i++) {
-        const struct dock_place *place = &container->places[i];
-        AUTO_BUF struct buf options = BUF_INIT(256);
-        /* Podman takes neither owner nor inodes, and copies the image's files into it unless it is told not to. */
-        int r = container->podman ? buf_printf(&options, "rw,nosuid,nodev,notmpcopyup,mode=1777")
-                                  : buf_printf(&options, "rw,nosuid,nodev,mode=%o,uid=%u,gid=%u,nr_inodes=%llu",
-                                               place->mode, place->uid, place->uid, (unsigned long long)place->inodes);
-        if (r == 0)
-            r = buf_printf(&options, ",size=%llu", (unsigned long long)place->bytes);
-        if (r < 0)
-            return r;
-        json_key_string(json, place->path, options.data);
-    }
+    for (size_t i = 0; i < container->n_volumes; i++) /* Podman would copy the image's files into it. */
+        json_key_string(json, container->volumes[i],
+                        container->podman ? "rw,nosuid,nodev,size=4096,notmpcopyup" : "rw,nosuid,nodev,size=4096");
     json_end(json);
-    return 0;
 }
 
 /* Mounts and not Binds: a source that is not there is refused, and no path has a colon that means something. */
-static void put_bind(struct json *json, const struct dock_bind *bind)
+static void put_bind(struct json *json, const char *source, const char *target, bool read_only)
 {
     json_object(json);
     json_key_string(json, "Type", "bind");
-    json_key_string(json, "Source", bind->source);
-    json_key_string(json, "Target", bind->target);
-    json_key_bool(json, "ReadOnly", bind->read_only);
+    json_key_string(json, "Source", source);
+    json_key_string(json, "Target", target);
+    json_key_bool(json, "ReadOnly", read_only);
     json_key_object(json, "BindOptions"), json_key_string(json, "Propagation", "rprivate"), json_end(json);
     json_end(json);
 }
@@ -83,15 +72,12 @@ static int put_security(struct json *json, const struct dock_container *containe
     json_string(json, "no-new-privileges");
     json_string(json, profile.data);
     json_end(json);
-    json_key_bool(json, "ReadonlyRootfs", true); /* its overlay has no bound */
+    json_key_bool(json, "ReadonlyRootfs", true);
     return 0;
 }
 
 static int put_host_config(struct json *json, const struct dock_container *container)
 {
-    const struct dock_bind own[] = {{container->init, DOCK_INIT_INSIDE, true},
-                                    {container->dir, DOCK_DIR_INSIDE, false}};
-
     json_key_object(json, "HostConfig");
     put_limits(json, &container->limits);
     json_key_array(json, "Ulimits"); /* nproc counts all containers of a uid together, so it bounds nothing here */
@@ -99,13 +85,10 @@ static int put_host_config(struct json *json, const struct dock_container *conta
     put_ulimit(json, "nproc", container->processes);
     json_end(json);
     int r = put_security(json, container);
-    if (r == 0)
-        r = put_places(json, container);
+    put_volumes(json, container);
     json_key_array(json, "Mounts");
-    for (size_t i = 0; i < ARRAY_SIZE(own); i++)
-        put_bind(json, &own[i]);
-    for (size_t i = 0; i < container->n_binds; i++)
-        put_bind(json, &container->binds[i]);
+    put_bind(json, container->init, DOCK_INIT_INSIDE, true);
+    put_bind(json, container->dir, DOCK_DIR_INSIDE, false);
     json_end(json);
     json_key_string(json, "NetworkMode", "none");
     json_key_string(json, "IpcMode", "private");

@@ -13,19 +13,6 @@
 #define DOCK_INIT_INSIDE "/.brig/init" /* brig-init, read-only */
 #define DOCK_DIR_INSIDE "/.brig/run"   /* the directory of its socket, for pid 1 alone */
 #define DOCK_SOCKET_NAME "init"
-#define DOCK_PLACES_MAX 32u
-
-struct dock_place { /* a directory in memory of the sandbox's own */
-    const char *path;
-    uint64_t bytes, inodes;
-    unsigned mode;
-    uint32_t uid;
-};
-
-struct dock_bind {
-    const char *source, *target;
-    bool read_only;
-};
 
 struct dock_container {
     bool podman;
@@ -38,10 +25,9 @@ struct dock_container {
     const char *installation, *sandbox; /* labels */
     struct brig_limits limits;          /* memory, cpus and pids of 0: only those of cgroup_parent hold */
     uint64_t processes;                 /* RLIMIT_NPROC */
-    const struct dock_place *places;
-    size_t n_places;
-    const struct dock_bind *binds;
-    size_t n_binds;
+    /* Volumes of the image. Each gets a place in memory that nobody ever sees, or the engine would make a directory. */
+    char *const *volumes;
+    size_t n_volumes;
 };
 
 int dock_container_json(const struct dock_container *container, struct buf *out) MUST_CHECK;

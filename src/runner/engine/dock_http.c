@@ -350,7 +350,8 @@ static int put_request(struct dock_call *call, const struct dock_request *reques
 {
     char target[DOCK_TARGET_MAX + 16], length[24];
     const char *api = call->dock->api;
-    const size_t body = request->body ? strlen(request->body) : 0;
+    const char *data = request->tar ? request->tar : request->body;
+    const size_t body = request->tar ? request->tar_len : data ? strlen(data) : 0;
     struct buf *out = &call->out;
     int r = str_format(target, sizeof target, "%s%s%s", api[0] ? "/v" : "", api, request->target);
 
@@ -361,14 +362,14 @@ static int put_request(struct dock_call *call, const struct dock_request *reques
     if (r == 0)
         r = http_put_field(out, "Connection", "close");
     if (r == 0 && body > 0)
-        r = http_put_field(out, "Content-Type", "application/json");
+        r = http_put_field(out, "Content-Type", request->tar ? "application/x-tar" : "application/json");
     if (r == 0 && !str_eq(request->method, "GET"))
         r = str_format(length, sizeof length, "%zu", body) < 0 ? -EINVAL
                                                                : http_put_field(out, "Content-Length", length);
     if (r == 0)
         r = http_put_end(out);
     if (r == 0 && body > 0)
-        r = buf_append(out, request->body, body);
+        r = buf_append(out, data, body);
     return r;
 }
 

@@ -4,13 +4,16 @@
  *
  * Theory of operation. The engine is asked over its socket, one question after the other:
  *
- *     VERSION -> IMAGE [-> PULL] -> CREATE -> START -> INSPECT -> CONNECT -> carried_made()
+ *     VERSION -> IMAGE [-> PULL or IMPORT] -> CREATE -> START -> INSPECT -> CONNECT -> ROOT -> carried_made()
  *
  * VERSION is asked until one answer has settled the API, so an engine may start after us. brig-init is a read-only bind
  * in the container, and listens on a socket in a directory that only it and we have (DOCKER_SOCKET_DIR). CONNECT waits
- * until it listens there, because an engine says that a container runs before its first instruction. From then on the
- * engine is not needed: pid 1 is in our cgroup, so limits, freezing, counting and the kill are ours, and the stream is
- * a unix socket.
+ * until it listens there, because an engine says that a container runs before its first instruction. ROOT gives it the
+ * file systems of its sandbox (docker_root.c). From then on the engine is not needed: pid 1 is in our cgroup, so
+ * limits, freezing, counting and the kill are ours, and the stream is a unix socket.
+ *
+ * What a sandbox starts from is an image of the engine by its name, or one of our templates. The container of a
+ * template has an image of ours with nothing in it, which is imported when the engine does not have it.
  *
  * The cgroup: where a controller is of version 1, pid 1 is moved into our leaf before it has run anything of a user;
  * the engine's rules for devices are a hierarchy of their own and stay. Where all are of version 2 those rules hang on
@@ -31,10 +34,12 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/parse.h"
 #include "base/str.h"
 #include "codec/reference.h"
 #include "jail/sys.h"
 #include "runner/engine/dock_container.h"
+#include "runner/engine/docker_root.h"
 
 #define CONNECT_FIRST_NS (2 * NS_PER_MS)
 #define CONNECT_LAST_NS (50 * NS_PER_MS)
@@ -43,10 +48,11 @@
 #define BODY_MAX (256u << 10)
 #define PROCESSES_MAX 32768u
 #define FIRST_VERSION_NS (2 * NS_PER_SEC)
+#define SWEEP_DEFAULT 300u /* seconds */
 
 struct docker docker;
 
-enum step { ASK_VERSION, ASK_IMAGE, ASK_PULL, ASK_CREATE, ASK_START, ASK_INSPECT, CONNECT };
+enum step { ASK_VERSION, ASK_IMAGE, ASK_PULL, ASK_IMPORT, ASK_CREATE, ASK_START, ASK_INSPECT, CONNECT, ROOT };
 
 /* A box on its way: carried.own. */
 struct docker_box {
@@ -56,8 +62,10 @@ struct docker_box {
     struct loop_timer again;
     uint64_t pause_ns, until_ns;
     pid_t pid;
-    bool pulled;
+    bool fetched; /* The image was pulled or imported. */
+    bool ended;   /* Nobody wants it any more, but the engine may be about to make its container. */
     struct docker_image image;
+    struct docker_root root;
     int stream; /* the first connection to brig-init; else -1 */
 };
 
@@ -68,10 +76,18 @@ static void docker_name(const struct sandbox *s, char out[DOCKER_NAME_MAX])
     (void)!str_format(out, DOCKER_NAME_MAX, "brig-%s", s->id);
 }
 
-/* The name that was asked for, or that of the configuration; "" if there is neither. */
+/* The name that was asked for, or that of the configuration; "" if it starts from a template. */
 static const char *image_of(const struct carried *box)
 {
-    return box->s.run->engine_image ? box->s.run->engine_image : docker.image;
+    const struct run_spec *run = box->s.run;
+
+    return run->engine_image ? run->engine_image : run->rootfs || run->n_layers > 0 ? "" : docker.image;
+}
+
+/* The name of the image that its container is made of. */
+static const char *image_name(const struct carried *box)
+{
+    return image_of(box)[0] ? image_of(box) : docker.empty;
 }
 
 static void own_free(struct carried *box)
@@ -84,6 +100,7 @@ static void own_free(struct carried *box)
         dock_drop(b->call);
     loop_timer_clear(docker.dock.loop, &b->again);
     base_close_fd(&b->stream);
+    docker_root_done(&b->root);
     docker_image_done(&b->image);
     mem_free(b);
     box->own = NULL;
@@ -126,7 +143,7 @@ static void on_again(struct loop_timer *timer)
 
     b->stream = carried_connect(box, INIT_SOCKET, &err);
     if (b->stream >= 0) {
-        carried_made(box, b->pid);
+        next(b, ROOT);
         return;
     }
     if (kill(b->pid, 0) < 0 && errno == ESRCH) {
@@ -139,6 +156,30 @@ static void on_again(struct loop_timer *timer)
             return;
     }
     fail(b, &err);
+}
+
+/* ---- ROOT ---------------------------------------------------------------------------------------------- */
+
+static void on_root(void *ctx, int status)
+{
+    struct docker_box *b = ctx;
+    struct brig_err err;
+
+    if (docker_root_result(b->box, &b->root, status, &err) < 0) {
+        fail(b, &err);
+        return;
+    }
+    docker_root_done(&b->root);
+    carried_made(b->box, b->pid);
+}
+
+static int begin_root(struct docker_box *b, struct brig_err *err)
+{
+    struct carried *box = b->box;
+
+    box->child.done = on_root;
+    box->child.ctx = b;
+    return docker_root_start(box, &b->root, b->pid, image_of(box)[0] ? &b->image : NULL, err);
 }
 
 /* ---- the answers --------------------------------------------------------------------------------------- */
@@ -165,21 +206,29 @@ static void take_version(void)
 
 static void on_answer(void *ctx, const struct dock_answer *answer, const struct brig_err *err)
 {
-    static const enum step after[] = {[ASK_VERSION] = ASK_IMAGE, [ASK_IMAGE] = ASK_CREATE,  [ASK_PULL] = ASK_IMAGE,
-                                      [ASK_CREATE] = ASK_START,  [ASK_START] = ASK_INSPECT, [ASK_INSPECT] = CONNECT};
+    static const enum step after[] = {
+        [ASK_VERSION] = ASK_IMAGE, [ASK_IMAGE] = ASK_CREATE,  [ASK_PULL] = ASK_IMAGE, [ASK_IMPORT] = ASK_IMAGE,
+        [ASK_CREATE] = ASK_START,  [ASK_START] = ASK_INSPECT, [ASK_INSPECT] = CONNECT};
     struct docker_box *b = ctx;
     struct brig_err why = {0};
     int r = 0;
 
     b->call = NULL;
-    if (err && b->step == ASK_IMAGE && err->code == BRIG_E_NOT_FOUND && docker.pull && !b->pulled) {
-        b->pulled = true;
-        next(b, ASK_PULL);
+    if (b->ended) {
+        fail(b, &(struct brig_err){.code = BRIG_E_GONE, .message = "it was ended while the engine was at work"});
+        return;
+    }
+    const bool ours = !image_of(b->box)[0];
+    if (err && b->step == ASK_IMAGE && err->code == BRIG_E_NOT_FOUND && (docker.pull || ours) && !b->fetched) {
+        b->fetched = true;
+        next(b, ours ? ASK_IMPORT : ASK_PULL);
         return;
     }
     if (err) {
         if (err->code == BRIG_E_BUSY)
             docker.dock.api[0] = '\0'; /* whoever answers next may be another engine */
+        if (b->step == ASK_CREATE && (err->code == BRIG_E_BUSY || err->code == BRIG_E_TIMEOUT))
+            docker_sweep_soon();
         fail(b, err);
         return;
     }
@@ -187,7 +236,7 @@ static void on_answer(void *ctx, const struct dock_answer *answer, const struct 
         r = dock_settle(&docker.dock, answer->json, &docker.engine, &why);
         take_version();
     } else if (b->step == ASK_IMAGE) {
-        r = docker_image_read(answer->json, image_of(b->box), &b->image, &why);
+        r = docker_image_read(answer->json, image_name(b->box), &b->image, &why);
     } else if (b->step == ASK_INSPECT) {
         r = take_inspection(b, answer->json, &why);
         if (r == 0)
@@ -218,7 +267,7 @@ static int ask(struct docker_box *b, struct brig_err *err)
 {
     const struct carried *box = b->box;
     char name[DOCKER_NAME_MAX], target[DOCK_TARGET_MAX], dir[4096];
-    AUTO_BUF struct buf body = BUF_INIT(BODY_MAX);
+    AUTO_BUF struct buf body = BUF_INIT(BODY_MAX), archive = BUF_INIT(DOCKER_EMPTY_MAX);
     struct dock_request request = {.method = "GET", .target = target, .done = on_answer, .ctx = b};
     int r = 0;
 
@@ -226,12 +275,19 @@ static int ask(struct docker_box *b, struct brig_err *err)
     request.timeout_ns = box->runner->start_timeout_ns;
     switch (b->step) {
     case ASK_VERSION: r = str_copy(target, sizeof target, "/version"); break;
-    case ASK_IMAGE: r = dock_target(target, "/images/", image_of(box), "/json"); break;
+    case ASK_IMAGE: r = dock_target(target, "/images/", image_name(box), "/json"); break;
     case ASK_PULL:
         r = pull_target(image_of(box), target);
         request.method = "POST";
         request.lines = true;
         request.timeout_ns = PULL_NS;
+        break;
+    case ASK_IMPORT:
+        r = docker_empty_import(&archive, target);
+        request.method = "POST";
+        request.lines = true;
+        request.tar = archive.data;
+        request.tar_len = archive.len;
         break;
     case ASK_CREATE:
         r = str_format(dir, sizeof dir, "%s/%s", box->runner->dir, box->s.id);
@@ -247,10 +303,11 @@ static int ask(struct docker_box *b, struct brig_err *err)
         request.method = "POST";
         break;
     case ASK_INSPECT: r = dock_target(target, "/containers/", name, "/json"); break;
-    case CONNECT: return -EINVAL;
+    case CONNECT:
+    case ROOT: return -EINVAL;
     }
     if (r < 0)
-        return err_set(err, BRIG_E_INVALID, -r, "image %.100s: its name is too long", image_of(box));
+        return err_set(err, BRIG_E_INVALID, -r, "image %.100s: its name is too long", image_name(box));
     return dock_ask(&docker.dock, &request, &b->call, err);
 }
 
@@ -265,6 +322,8 @@ static void next(struct docker_box *b, enum step step)
         b->until_ns = clock_mono_ns() + b->box->runner->start_timeout_ns;
         b->again = (struct loop_timer){.fn = on_again, .ctx = b};
         r = loop_timer_set(docker.dock.loop, &b->again, clock_mono_ns(), &err);
+    } else if (step == ROOT) {
+        r = begin_root(b, &err);
     } else {
         r = ask(b, &err);
     }
@@ -276,19 +335,15 @@ static int docker_start(struct carried *box, struct brig_err *err)
 {
     struct docker_box *b;
 
-    if (!image_of(box)[0])
-        return err_set(err, BRIG_E_UNSUPPORTED, 0,
-                       "the provider %s starts from an image of its engine: name one (image, or [docker] image)",
-                       box->runner->ops->name);
-    if (box->s.run->flags & (BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_ROOT))
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s has no writable root and no root inside",
-                       box->runner->ops->name);
+    if (box->s.run->flags & BRIG_RUN_ROOT)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s has no root inside", box->runner->ops->name);
     if (mkdirat(box->dir_fd, DOCKER_SOCKET_DIR, 0700) < 0 && errno != EEXIST)
         return err_host(err, "the directory of the sandbox's socket");
     b = mem_zalloc(sizeof *b);
     if (!b)
         return err_nomem(err);
-    *b = (struct docker_box){.box = box, .step = docker.dock.api[0] ? ASK_IMAGE : ASK_VERSION, .stream = -1};
+    *b = (struct docker_box){
+        .box = box, .step = docker.dock.api[0] ? ASK_IMAGE : ASK_VERSION, .root = DOCKER_ROOT_INIT, .stream = -1};
     box->own = b;
     int r = ask(b, err);
     if (r < 0)
@@ -300,8 +355,33 @@ static void docker_stop(struct carried *box)
 {
     struct brig_err err = {0};
 
+    struct docker_box *b = box->own;
+
+    if (box->child.pid > 0) { /* its end tells */
+        runner_child_kill(&box->child);
+        return;
+    }
+    if (b && b->call && b->step == ASK_CREATE) { /* else it could be made after we have asked to remove it */
+        b->ended = true;
+        return;
+    }
     err_set(&err, BRIG_E_GONE, 0, "it was ended while the engine was at work");
     carried_failed(box, &err);
+}
+
+static void on_released(void *ctx UNUSED, const struct dock_answer *answer UNUSED, const struct brig_err *err UNUSED)
+{
+}
+
+/* Whoever pauses a container by the engine freezes it in the engine's cgroup, where no signal ends it (version 1). */
+static void docker_release(struct carried *box)
+{
+    char name[DOCKER_NAME_MAX], target[DOCK_TARGET_MAX];
+    const struct dock_request request = {.method = "POST", .target = target, .done = on_released};
+
+    docker_name(&box->s, name);
+    if (carried_host(box)->cg.n_v1 > 0 && dock_target(target, "/containers/", name, "/unpause") == 0)
+        (void)!dock_ask(&docker.dock, &request, NULL, NULL);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
@@ -377,7 +457,9 @@ static void ask_version(struct runner *runner)
 static int docker_open(struct runner *runner, struct brig_err *err)
 {
     const char *path = getenv("BRIG_RUNTIME_PATH"), *runtime = getenv("BRIG_ENGINE_RUNTIME"),
-               *pull = getenv("BRIG_ENGINE_PULL"), *image = getenv("BRIG_ENGINE_IMAGE");
+               *pull = getenv("BRIG_ENGINE_PULL"), *image = getenv("BRIG_ENGINE_IMAGE"),
+               *every = getenv("BRIG_ENGINE_SWEEP");
+    uint64_t seconds = 0;
     struct rlimit limit = {0};
     struct image_ref ref;
     int r = 0;
@@ -394,14 +476,16 @@ static int docker_open(struct runner *runner, struct brig_err *err)
     dock_init(&docker.dock, runner->spawner.loop, runner->spawner.host.root_fd, path);
     docker.runtime = runtime && runtime[0] ? mem_strdup(runtime) : NULL;
     docker.pull = !pull || !str_eq(pull, "never");
+    docker.sweep_ns = (every && parse_u64(every, &seconds) == 0 && seconds > 0 ? seconds : SWEEP_DEFAULT) * NS_PER_SEC;
     (void)getrlimit(RLIMIT_NPROC, &limit);
     docker.processes = limit.rlim_max < PROCESSES_MAX ? limit.rlim_max : PROCESSES_MAX;
-    base_close_fd(&runner->spawner.host.loop_control_fd); /* no image store: the engine makes the places */
+    runner->spawner.host_ids = true;
     r = place_init(runner, err);
     if (r == 0)
         r = docker_profiles_write(runner, err);
     if (r == 0)
         r = docker_installation(&docker, err);
+    (void)!str_format(docker.empty, sizeof docker.empty, DOCKER_EMPTY_PREFIX "%s", docker.installation);
     if (r == 0)
         ask_version(runner);
     return r;
@@ -414,6 +498,7 @@ const struct carrier_ops carrier_docker = {
     .start = docker_start,
     .connect = docker_connect,
     .stop = docker_stop,
+    .release = docker_release,
     .remove = docker_remove,
     .sweep = docker_sweep,
 };

@@ -20,9 +20,11 @@ struct docker {
     char installation[40];      /* the label of everything that is ours */
     char *runtime;              /* NULL: the engine's own */
     char image[IMAGE_REF_TEXT]; /* of boxes that name none, or "" */
+    char empty[80];             /* the name of the image of containers whose root is a template */
     bool pull;                  /* an image that the engine does not have is pulled */
     uint64_t processes;
     struct loop_timer sweep;
+    uint64_t sweep_ns; /* from one sweep to the next */
     unsigned sweeping; /* calls of a sweep that are under way */
 };
 extern struct docker docker;
@@ -43,10 +45,18 @@ int docker_profiles_write(const struct runner *runner, struct brig_err *err) MUS
 int docker_body(const struct carried *box, const char *dir, const struct docker_image *image, struct buf *out,
                 struct brig_err *err) MUST_CHECK;
 
+/* docker_empty.c: an image with one empty directory, which has our label. */
+#define DOCKER_EMPTY_PREFIX "localhost/brig-" /* and the name of the installation */
+#define DOCKER_EMPTY_MAX 8192u
+/* Writes its archive, and the target that imports it. */
+int docker_empty_import(struct buf *archive, char target[DOCK_TARGET_MAX]) MUST_CHECK;
+
 /* docker_sweep.c */
 /* Reads the installation's own name, or makes one. */
 int docker_installation(struct docker *d, struct brig_err *err) MUST_CHECK;
 /* Removes containers that have our label and are no box of ours; again after every interval. */
 void docker_sweep(struct runner *runner);
+/* The engine may make a container after it has given no answer. */
+void docker_sweep_soon(void);
 
 #endif

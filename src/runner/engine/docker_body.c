@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * docker_body.c: from a checked run to the container that the engine is asked for: places in memory, binds, limits.
- *
- * Everything that a program may write to is a tmpfs of the container, none larger than the limit on the disk; what is
- * in it counts as memory of the sandbox. So is every volume that the image declares: the engine's own would have no
- * bound. The root cannot be written, for the same reason.
+ * docker_body.c: from a checked run to the container that the engine is asked for. Nothing of its file systems but
+ * brig-init and the directory of its socket is of use: the sandbox's own are put in their place (docker_root.c).
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,57 +12,14 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "gate/gate_wire.h"
-#include "host/ids.h"
 #include "host/limits.h"
 #include "runner/engine/dock_container.h"
 #include "runner/engine/docker.h"
 #include "seccomp_profiles.h"
 
-#define OWN_BINDS 1u
 #define PROFILE_DEFAULT "seccomp-default.json"
 #define PROFILE_PARANOID "seccomp-paranoid.json"
 #define CGROUP_MOUNT "/sys/fs/cgroup"
-
-static const char *const places_of_programs[] = {"/workspace", "/home/user", "/tmp", "/var/tmp", "/run"};
-
-static bool is_place(const struct dock_place *places, size_t n, const char *path)
-{
-    for (size_t i = 0; i < n; i++)
-        if (str_eq(places[i].path, path))
-            return true;
-    return false;
-}
-
-static size_t put_places(const struct run_spec *run, char *const *volumes, size_t n_volumes, struct dock_place *places)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < ARRAY_SIZE(places_of_programs); i++) {
-        bool shared = i >= 2; /* as in a local sandbox: these are everybody's */
-        places[n++] = (struct dock_place){.path = places_of_programs[i],
-                                          .bytes = run->limits.disk,
-                                          .inodes = run->limits.inodes,
-                                          .mode = shared || (run->flags & WIRE_RUN_ANY_USER) ? 01777 : 0755,
-                                          .uid = shared ? 0 : INSIDE_USER};
-    }
-    places[n++] =
-        (struct dock_place){.path = "/dev/shm", .bytes = run->limits.disk, .inodes = run->limits.inodes, .mode = 01777};
-    for (unsigned i = 0; i < run->n_tmpfs; i++)
-        places[n++] = (struct dock_place){.path = run->tmpfs[i].path,
-                                          .bytes = run->tmpfs[i].size,
-                                          .inodes = run->limits.inodes,
-                                          .mode = 0755,
-                                          .uid = INSIDE_USER};
-    for (size_t i = 0; i < n_volumes && n < DOCK_PLACES_MAX; i++)
-        if (!is_place(places, n, volumes[i]))
-            places[n++] = (struct dock_place){.path = volumes[i],
-                                              .bytes = run->limits.disk,
-                                              .inodes = run->limits.inodes,
-                                              .mode = 0755,
-                                              .uid = INSIDE_USER};
-    return n;
-}
 
 void docker_image_done(struct docker_image *image)
 {
@@ -140,28 +94,15 @@ int docker_body(const struct carried *box, const char *dir, const struct docker_
 {
     const struct sandbox *s = &box->s;
     const struct run_spec *run = s->run;
-    struct dock_place places[DOCK_PLACES_MAX];
-    struct dock_bind binds[OWN_BINDS];
     const bool paranoid = run->profile == BRIG_PROFILE_PARANOID;
-    char init[4096], sockets[4096], resolv[4096], parent[4096], profile[4096];
-    size_t n_binds = 0;
+    char init[4096], sockets[4096], parent[4096], profile[4096];
 
     if (str_format(init, sizeof init, "%s/init", box->runner->dir) < 0 ||
         str_format(sockets, sizeof sockets, "%s/" DOCKER_SOCKET_DIR, dir) < 0 ||
-        str_format(resolv, sizeof resolv, "%s/resolv.conf", dir) < 0 ||
         str_format(profile, sizeof profile, "%s/%s", box->runner->dir, paranoid ? PROFILE_PARANOID : PROFILE_DEFAULT) <
             0)
         return err_usage(err, "the run directory %.100s: its path is too long", dir);
-    /* The engine would resolve the name of a source again, through links that a program may have put there since. */
-    if (run->n_binds > 0)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "bind source %.100s: the provider docker has no binds",
-                       run->binds[0].source);
     int r = cgroup_parent(s, parent, sizeof parent, err);
-    if (r == 0 && run->gate.on) {
-        r = write_text(box->dir_fd, "resolv.conf", "nameserver " GATE_RESOLVER_V4 "\noptions timeout:2 attempts:1\n",
-                       err);
-        binds[n_binds++] = (struct dock_bind){resolv, "/etc/resolv.conf", true};
-    }
     if (r < 0)
         return r;
     struct dock_container container = {
@@ -179,10 +120,8 @@ int docker_body(const struct carried *box, const char *dir, const struct docker_
         .sandbox = s->id,
         .limits = s->limits,
         .processes = docker.processes,
-        .places = places,
-        .n_places = put_places(run, image->volumes, image->n_volumes, places),
-        .binds = binds,
-        .n_binds = n_binds,
+        .volumes = image->volumes,
+        .n_volumes = image->n_volumes,
     };
     if (parent[0]) /* ours hold, and can be changed without the engine */
         container.limits.memory = 0;

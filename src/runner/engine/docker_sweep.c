@@ -1,35 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * docker_sweep.c: finds what is left over. Everything that we make has the label of this installation, a random name
- * that lies in our run directory, so that two of us can share an engine. What has the label and is no box of ours is
- * removed, at the start and after every interval. Nothing without the label is ever touched, and the engine is asked
- * by the id of the very container that was listed.
+ * that lies in the state directory, so that two of us can share an engine and containers are still ours after a reboot.
+ * What has the label and is no box of ours is removed: at the start, after every interval, and soon after a create to
+ * which no answer came. Nothing without the label is ever touched, and the engine is asked by the id of the very
+ * container that was listed.
  */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/str.h"
+#include "host/dirs.h"
+#include "jail/sys.h"
 #include "runner/engine/docker.h"
 
-#define SWEEP_NS (60 * NS_PER_SEC)
-#define NAME_FILE "installation"
+#define SWEEP_SOON_NS (2 * NS_PER_SEC)
+#define NAME_FILE "docker-installation"
+
+/* The state directory lies in the host's tree, which we have left. It is root's own. */
+static int open_state(const struct docker *d, struct brig_err *err)
+{
+    char path[4096];
+    int r = dirs_path(BRIG_DIR_STATE, path, sizeof path, err);
+
+    if (r < 0)
+        return r;
+    int fd = sys_openat2(d->runner->spawner.host.root_fd, path, O_RDONLY | O_DIRECTORY, 0,
+                         RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
+    return fd < 0 ? err_host(err, "the state directory %.200s", path) : fd;
+}
 
 int docker_installation(struct docker *d, struct brig_err *err)
 {
-    int dir = d->runner->dir_fd;
-    ssize_t n = fd_read_file(dir, NAME_FILE, d->installation, sizeof d->installation);
+    AUTO_FD int dir = open_state(d, err);
+    ssize_t n = dir < 0 ? -1 : fd_read_file(dir, NAME_FILE, d->installation, sizeof d->installation);
 
-    if (n == ID_SANDBOX_SIZE - 1)
+    if (dir < 0)
+        return dir;
+    if (n == ID_SANDBOX_SIZE - 1 && strspn(d->installation, ASCII_LOWER ASCII_DIGITS) == (size_t)n)
         return 0;
     if (id_sandbox(d->installation) < 0)
         return err_set(err, BRIG_E_HOST, EIO, "random id");
-    AUTO_FD int fd = openat(dir, NAME_FILE, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || fd_write_all(fd, d->installation, strlen(d->installation)) < 0)
+    AUTO_FD int fd = openat(dir, NAME_FILE ".new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || fd_write_all(fd, d->installation, strlen(d->installation)) < 0 || fsync(fd) < 0 ||
+        renameat(dir, NAME_FILE ".new", dir, NAME_FILE) < 0 || fsync(dir) < 0)
         return err_host(err, "the name of this installation");
     return 0;
 }
@@ -66,6 +86,10 @@ static void on_list(void *ctx UNUSED, const struct dock_answer *answer, const st
         if (dock_ask(&docker.dock, &request, NULL, NULL) == 0)
             docker.sweeping++;
     }
+    /* Two boxes at a time may have imported the empty image. */
+    const struct dock_request prune = {.method = "POST", .target = target, .done = on_gone};
+    if (dock_prune_target(target, docker.installation) == 0 && dock_ask(&docker.dock, &prune, NULL, NULL) == 0)
+        docker.sweeping++;
 }
 
 static void on_version(void *ctx UNUSED, const struct dock_answer *answer, const struct brig_err *err)
@@ -86,7 +110,7 @@ void docker_sweep(struct runner *runner)
     struct dock_request request = {.method = "GET", .target = target, .done = on_version};
 
     docker.sweep.fn = on_time;
-    (void)!loop_timer_set(runner->spawner.loop, &docker.sweep, clock_mono_ns() + SWEEP_NS, NULL);
+    (void)!loop_timer_set(runner->spawner.loop, &docker.sweep, clock_mono_ns() + docker.sweep_ns, NULL);
     if (docker.sweeping > 0)
         return;
     if (docker.dock.api[0]) {
@@ -96,4 +120,10 @@ void docker_sweep(struct runner *runner)
     }
     if (dock_ask(&docker.dock, &request, NULL, NULL) == 0)
         docker.sweeping++;
+}
+
+void docker_sweep_soon(void)
+{
+    docker.sweep.fn = on_time;
+    (void)!loop_timer_set(docker.dock.loop, &docker.sweep, clock_mono_ns() + SWEEP_SOON_NS, NULL);
 }
