@@ -333,8 +333,7 @@ int sandbox_plan(struct sandbox *s, const struct run_spec *run, struct build *b,
     int r = run_has_layers(run) ? layers_check(s->spawner, run, err) : 0;
 
     if (r == 0 && s->spawner->host_ids)
-        s->ids =
-            (struct ids_claim){.slot = -1, .root = INSIDE_ROOT, .user = INSIDE_USER, .whole = true, .shared = true};
+        s->ids = (struct ids_claim){.slot = -1, .root = INSIDE_ROOT, .user = INSIDE_USER, .whole = true};
     else if (r == 0)
         r = ids_claim(&host->ids, has_root(run) || run_has_layers(run) || run_has_disks(run), &s->ids, err);
     /* Test builds: everybody shares one range. */

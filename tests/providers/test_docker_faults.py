@@ -187,8 +187,8 @@ class Faults(unittest.TestCase):
         self.host.until("ended b")
         go.set()
         self.host.until("ended a")
-        order = [(what, method) for what, method, target in self.proxy.log
-                 if method == "DELETE" or target.startswith("/containers/create")]
+        name = next(t.split("=")[1] for _, _, t in self.proxy.log if t.startswith("/containers/create?name="))
+        order = [(what, method) for what, method, target in self.proxy.log if name in target]
         self.assertEqual(order[:3], [("asked", "POST"), ("answers", "POST"), ("asked", "DELETE")])
         self.assertEqual(self.ours(), [])
 
