@@ -45,6 +45,8 @@
 #define CONNECT_LAST_NS (50 * NS_PER_MS)
 #define INIT_SOCKET DOCKER_SOCKET_DIR "/" DOCK_SOCKET_NAME
 #define PULL_NS (600 * NS_PER_SEC)
+#define REMOVE_NS (10 * NS_PER_SEC)
+#define REMOVE_AGAIN_NS (100 * NS_PER_MS)
 #define BODY_MAX (256u << 10)
 #define PROCESSES_MAX 32768u
 #define FIRST_VERSION_NS (2 * NS_PER_SEC)
@@ -386,23 +388,47 @@ static void docker_release(struct carried *box)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-static void on_removed(void *ctx, const struct dock_answer *answer UNUSED, const struct brig_err *err UNUSED)
+static void ask_removal(struct carried *box);
+
+static void on_remove_again(struct loop_timer *timer)
 {
-    carried_removed(ctx); /* what the engine could not remove now the sweep finds */
+    ask_removal(timer->ctx);
 }
 
-static void docker_remove(struct carried *box)
+/* An engine says no while it is still busy with the end of the container. */
+static void on_removed(void *ctx, const struct dock_answer *answer UNUSED, const struct brig_err *err)
+{
+    struct carried *box = ctx;
+    bool refused = err && (err->code == BRIG_E_HOST || err->code == BRIG_E_CONFLICT);
+
+    box->on_retry = (struct loop_timer){.fn = on_remove_again, .ctx = box};
+    if (refused && clock_mono_ns() < box->open_by_ns &&
+        loop_timer_set(docker.dock.loop, &box->on_retry, clock_mono_ns() + REMOVE_AGAIN_NS, NULL) == 0)
+        return;
+    if (err && err->code != BRIG_E_NOT_FOUND)
+        docker_sweep_soon();
+    carried_removed(box);
+}
+
+static void ask_removal(struct carried *box)
 {
     char name[DOCKER_NAME_MAX], target[DOCK_TARGET_MAX];
     const struct dock_request request = {
         .method = "DELETE", .target = target, .done = on_removed, .ctx = box, .timeout_ns = DOCK_ANSWER_NS};
+    struct brig_err err = {.code = BRIG_E_BUSY};
 
-    own_free(box);
     docker_name(&box->s, name);
     if (!docker.runner || /* No engine is named any more: it keeps a container that has ended. */
         dock_target(target, "/containers/", name, "?force=1&v=1") < 0 ||
         dock_ask(&docker.dock, &request, NULL, NULL) < 0)
-        on_removed(box, NULL, NULL);
+        on_removed(box, NULL, &err);
+}
+
+static void docker_remove(struct carried *box)
+{
+    own_free(box);
+    box->open_by_ns = clock_mono_ns() + REMOVE_NS; /* nobody opens it any more */
+    ask_removal(box);
 }
 
 /* ---- the engine ---------------------------------------------------------------------------------------- */
