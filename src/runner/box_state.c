@@ -90,8 +90,13 @@ static int listen_there(struct carried *box, struct brig_err *err)
     AUTO_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     (void)snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/s", box->dir_fd);
-    if (fd < 0 || bind(fd, (const struct sockaddr *)&at, sizeof at) < 0 || listen(fd, LISTEN_WAITING) < 0)
-        return err_host(err, "socket of the sandbox");
+    mode_t old = umask(0177); /* whoever connects to brig-init owns the sandbox, and ours may be any */
+    int r = fd < 0 || bind(fd, (const struct sockaddr *)&at, sizeof at) < 0 || listen(fd, LISTEN_WAITING) < 0
+                ? err_host(err, "socket of the sandbox")
+                : 0;
+    umask(old);
+    if (r < 0)
+        return r;
     box->listen_fd = take_fd(&fd);
     return 0;
 }

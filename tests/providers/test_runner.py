@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import unittest
@@ -116,6 +117,8 @@ class Carried:
             status = f.read()
         self.assertIn("CapBnd:\t00000000000801e0", status)
         self.assertIn("NoNewPrivs:\t1", status)
+        # No other user of the host can speak to brig-init, whatever the service's umask is.
+        self.assertEqual(stat.S_IMODE(os.lstat(f"{self.d.dir}/run/runner-{self.PROVIDER}/{box}/s").st_mode), 0o600)
         # Nothing else of the runtime stays, and the runner has no other child.
         self.assertEqual({comm(p) for p in members(box)}, {"brig-init"})
         self.d.ask("DELETE", f"/v1/sandboxes/{box}")
