@@ -430,6 +430,8 @@ class Streams(unittest.TestCase):
                 ("carry", "--listen", f"{at}/no/s"): (4, f"--listen {at}/no/s: no such file"),
                 ("carry", "--listen", plain.name): (4, f"--listen {plain.name}: it exists already"),
                 ("carry", "--device", plain.name): (4, f"--device {plain.name}: must be a character device"),
+                ("carry", "--device-fd", "77"): (4, "--device-fd 77: not an open descriptor"),
+                ("carry", "--device-fd", "1"): (4, "--device-fd 1: must be a character device"),
                 ("carry", "--device", f"{at}/no"): (4, f"--device {at}/no: no such file"),
                 ("connect", f"{at}/no"): (1, f"connect {at}/no: no such file"),
                 ("connect", plain.name): (1, f"connect {plain.name}: nobody listens there"),

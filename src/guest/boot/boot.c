@@ -4,9 +4,9 @@
  *
  * Theory of operation. The kernel of a distribution has its virtio drivers as modules, and an initramfs has nothing
  * mounted. brig-boot mounts what a program expects to find, loads the modules that are listed in /modules/order (one
- * file name per line), waits until the port to the host is there or listens on its vsock, enters the root that the
- * kernel's command line names (boot_root.c), and executes brig-init as pid 1. It speaks with nobody: what goes wrong is
- * one line in the kernel's log, and the machine is reset.
+ * file name per line), waits until the port to the host is there or listens on its vsock, reads its words
+ * (boot_words.c), enters the root that they name (boot_root.c), and executes brig-init as pid 1. What goes wrong is one
+ * line in the kernel's log, and the machine is reset.
  *
  * Invariants: no C library and no heap, as in brig-init (jail/rawcall.h); it trusts its initramfs, which the provider
  * has made, and reads nothing of a tenant's. Nothing of it is left once brig-init runs.
@@ -153,11 +153,26 @@ static void listen_vsock(void)
     raw_call1(SYS_close, fd);
 }
 
+/* The line of a machine that waits comes over the port, which brig-init gets as it is then: open. */
+static void await_words(void)
+{
+    int fd = boot_words_await(PORT);
+
+    if (fd != STREAM_FD && raw_call3(SYS_dup3, fd, STREAM_FD, 0) != STREAM_FD)
+        give_up("cannot keep the port", NULL);
+    if (fd != STREAM_FD)
+        raw_call1(SYS_close, fd);
+    boot_seed();
+    boot_clock();
+}
+
 __attribute__((noreturn)) void guest_main(int argc, char *const *argv, char *const *env)
 {
     static char *const of_port[] = {(char *)"brig-init", (char *)"carry", (char *)"--device", (char *)PORT, NULL};
     static char *const of_vsock[] = {(char *)"brig-init", (char *)"carry", (char *)"--listen-fd", (char *)STREAM_TEXT,
                                      NULL};
+    static char *const of_open[] = {(char *)"brig-init", (char *)"carry", (char *)"--device-fd", (char *)STREAM_TEXT,
+                                    NULL};
     static char *const nothing[] = {NULL};
 
     (void)argc, (void)argv, (void)env;
@@ -170,7 +185,11 @@ __attribute__((noreturn)) void guest_main(int argc, char *const *argv, char *con
     else
         await_device(PORT);
     raw_call2(SYS_sethostname, "brig", 4);
+    boot_image();
+    bool waits = *boot_word(BOOT_WAIT) == '1';
+    if (waits)
+        await_words();
     boot_root();
-    raw_call3(SYS_execve, "/.brig/init", vsock ? of_vsock : of_port, nothing);
+    raw_call3(SYS_execve, "/.brig/init", vsock ? of_vsock : waits ? of_open : of_port, nothing);
     give_up("cannot execute", "/.brig/init");
 }

@@ -25,43 +25,7 @@
 #define NEW "/new"
 #define QUIET (MS_NOSUID | MS_NODEV)
 
-static char words[4096]; /* the kernel's command line */
-static char text[1024];  /* what is being put together */
-
-/* ---- words ------------------------------------------------------------------------------------------- */
-
-void boot_words_read(void)
-{
-    long fd = raw_call4(SYS_openat, AT_FDCWD, "/proc/cmdline", O_RDONLY | O_CLOEXEC, 0);
-    long len = raw_failed(fd) ? fd : raw_call3(SYS_read, fd, words, sizeof(words) - 1);
-
-    if (len < 0)
-        give_up("cannot read", "/proc/cmdline");
-    raw_call1(SYS_close, fd);
-    for (long i = 0; i < len; i++)
-        if (words[i] == ' ' || words[i] == '\n')
-            words[i] = '\0';
-    words[len] = '\0';
-}
-
-/* The rest of text behind its beginning `name`; NULL if it begins otherwise. */
-static const char *behind(const char *at, const char *name)
-{
-    while (*name != '\0' && *at == *name)
-        at++, name++;
-    return *name == '\0' ? at : NULL;
-}
-
-/* The value of a word, or "". */
-const char *boot_word(const char *name)
-{
-    for (const char *at = words; at < words + sizeof(words) - 1; at += __builtin_strlen(at) + 1) {
-        const char *value = behind(at, name);
-        if (value)
-            return value;
-    }
-    return "";
-}
+static char text[1024]; /* what is being put together */
 
 /* Puts the pieces together in `text`; the last is NULL. */
 static const char *join(const char *const *pieces)
@@ -106,7 +70,7 @@ static void set_file(const char *path, const char *value)
     long fd = raw_call4(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
     bool fine = !raw_failed(fd) && raw_call3(SYS_write, fd, value, __builtin_strlen(value)) > 0 &&
                 raw_call4(SYS_pread64, fd, now, sizeof(now) - 1, 0) > 0;
-    const char *rest = behind(now, value);
+    const char *rest = boot_behind(now, value);
 
     raw_call1(SYS_close, fd);
     if (!fine || !rest || *rest != '\n')
@@ -137,6 +101,8 @@ static void fill_skel(void)
     raw_call2(SYS_sethostname, host, __builtin_strlen(host));
     make_file("/skel/etc/hostname", JOIN(host, "\n"));
     make_file("/skel/etc/hosts", JOIN("127.0.0.1 localhost\n::1 localhost\n127.0.1.1 ", host, "\n"));
+    if (*boot_word(BOOT_MACHINE) != '\0')
+        make_file("/skel/etc/machine-id", JOIN(boot_word(BOOT_MACHINE), "\n"));
     make_file("/skel/etc/resolv.conf", *boot_word(BOOT_NET) == '1' ? "nameserver 10.0.2.3\n" : "");
 }
 
@@ -144,11 +110,8 @@ static void mount_root(void)
 {
     bool writable = *boot_word(BOOT_WRITABLE) == '1';
 
-    make_dir("/image", 0755);
     make_dir("/store", 0755);
     make_dir(NEW, 0755);
-    await_device(DEVICE);
-    mount_at(boot_word(BOOT_ROOT), DEVICE, "/image", QUIET | MS_RDONLY, NULL);
     mount_at("tmpfs", "tmpfs", "/store", QUIET,
              JOIN("mode=755,size=", boot_word(BOOT_DISK), ",nr_inodes=", boot_word(BOOT_INODES)));
     make_dir("/store/upper", 0755);
@@ -252,6 +215,16 @@ static void connect_network(void)
     raw_call1(SYS_close, fd);
 }
 
+void boot_image(void)
+{
+    if (*boot_word(BOOT_ROOT) == '\0')
+        return;
+    make_dir("/image", 0755);
+    await_device(DEVICE);
+    mount_at(boot_word(BOOT_ROOT), DEVICE, "/image", QUIET | MS_RDONLY, NULL);
+    connect_network();
+}
+
 void boot_root(void)
 {
     if (*boot_word(BOOT_ROOT) == '\0')
@@ -260,7 +233,6 @@ void boot_root(void)
     mount_root();
     mount_inside();
     bound_pids();
-    connect_network();
     if (raw_call1(SYS_chdir, NEW) != 0)
         give_up("cannot enter", NEW);
     mount_at(NULL, ".", "/", MS_MOVE, NULL);

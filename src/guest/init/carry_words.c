@@ -191,6 +191,18 @@ static int opened_device(const char *path)
     return fd;
 }
 
+/* The port that the first stage of a virtual machine has read its own line from. */
+static int inherited_device(const char *text)
+{
+    static const char option[] = "--device-fd";
+    int fd = moved_up(option, text, descriptor(option, text));
+
+    if (!S_ISCHR(stat_of(option, text, fd).st_mode))
+        words_refuse(GUEST_EXIT_USAGE, option, text, "must be a character device");
+    do_not_block(fd);
+    return fd;
+}
+
 /* ---- the other descriptors ---------------------------------------------------------------------------- */
 
 /* A root of somebody else's may have anything in /dev. */
@@ -227,8 +239,8 @@ static void arrange(int served)
 
 /* ----------------------------------------------------------------------------------------------------- */
 
-static const char usage[] = "expected carry (--listen-fd N | --listen PATH | --stream-fd N | --device PATH), or "
-                            "connect PATH";
+static const char usage[] = "expected carry (--listen-fd N | --listen PATH | --stream-fd N | --device PATH | "
+                            "--device-fd N), or connect PATH";
 
 __attribute__((noreturn)) static void carry(const char *option, const char *value)
 {
@@ -247,6 +259,10 @@ __attribute__((noreturn)) static void carry(const char *option, const char *valu
         kind = CARRIER_DEVICE;
         plain = true;
         fd = opened_device(value);
+    } else if (same(option, "--device-fd")) {
+        kind = CARRIER_DEVICE;
+        plain = true;
+        fd = inherited_device(value);
     } else {
         words_refuse(GUEST_EXIT_USAGE, "carry", option, usage);
     }
