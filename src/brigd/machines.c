@@ -9,11 +9,14 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/str.h"
 #include "brigd/daemon.h"
 #include "config/provider_names.h"
 #include "provider/providers.h"
 #include "vm/vm.h"
+
+#define SNAPSHOTS "service/vm/snapshots"
 
 static int make_dir(const char *state_dir, const char *name, char *path, size_t size, struct brig_err *err)
 {
@@ -103,6 +106,7 @@ static int open_fire(struct daemon_state *d, struct brig_err *err)
 int machines_open(struct daemon_state *d, struct brig_err *err)
 {
     const struct config *config = config_get(d->api.config);
+    char path[4096];
     int r = 0;
 
     if (!config->vm_kernel[0] != !config->vm_root[0])
@@ -111,12 +115,15 @@ int machines_open(struct daemon_state *d, struct brig_err *err)
         return err_host(err, "[vm] root %s", config->vm_root);
     if (config->vm_kernel[0])
         r = open_place(d, "service/vm", VM_INITRD, false, &d->vm_dir_fd, err);
+    if (r == 0 && config->vm_kernel[0])
+        r = make_dir(d->state_dir, SNAPSHOTS, path, sizeof path, err);
     return r < 0 ? r : open_fire(d, err);
 }
 
 /* *dir_fd is -1 where there are no such machines. */
 static int start(struct daemon_state *d, const char *name, int *dir_fd, struct vm_options options, struct brig_err *err)
 {
+    AUTO_FD int snapshots_fd = -1;
     struct provider *provider = NULL;
     char initrd[4096];
 
@@ -125,11 +132,14 @@ static int start(struct daemon_state *d, const char *name, int *dir_fd, struct v
     int r = initrd_path(d, name, initrd, sizeof initrd, err);
     if (r < 0)
         return r;
+    if (options.snapshots_dir && (snapshots_fd = open(options.snapshots_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return err_host(err, "%s", options.snapshots_dir);
     options.loop = d->api.loop;
     options.local = d->api.provider;
     options.initrd = initrd;
     options.root = config_get(d->api.config)->vm_root;
     options.kept_dir_fd = take_fd(dir_fd);
+    options.snapshots_dir_fd = take_fd(&snapshots_fd);
     r = vm_provider_create(&options, &provider, err);
     if (r < 0)
         return r;
@@ -142,10 +152,16 @@ static int start(struct daemon_state *d, const char *name, int *dir_fd, struct v
 int machines_start(struct daemon_state *d, struct brig_err *err)
 {
     const struct config *config = config_get(d->api.config);
+    char snapshots[4096];
+
+    if (str_format(snapshots, sizeof snapshots, "%s/" SNAPSHOTS, d->state_dir) < 0)
+        return err_usage(err, "%s: too long", d->state_dir);
     const struct vm_options qemu = {.monitor = &vm_qemu,
                                     .program = config->vm_qemu,
                                     .kernel = config->vm_kernel,
-                                    .kvm = str_eq(config->vm_accel, "kvm")};
+                                    .kvm = str_eq(config->vm_accel, "kvm"),
+                                    .snapshots = (unsigned)config->vm_snapshots,
+                                    .snapshots_dir = snapshots};
     const struct vm_options fire = {
         .monitor = &vm_firecracker, .program = config->firecracker_path, .kernel = config->firecracker_kernel};
     int r = start(d, VM_INITRD, &d->vm_dir_fd, qemu, err);

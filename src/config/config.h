@@ -126,6 +126,7 @@ struct config {
     char *vm_kernel, *vm_root, *vm_qemu;         /* [vm]; kernel and root are "" where there are no virtual machines */
     char *firecracker_path, *firecracker_kernel; /* [firecracker]; "" where there are no machines of it */
     char *vm_accel;                              /* auto, tcg or kvm */
+    uint64_t vm_snapshots;
 
     /* [secrets]: the key ring (crypto/keyring.h). At most one of the three has it. */
     char *secrets_key_file; /* absolute path; "" none */

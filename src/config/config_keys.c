@@ -315,6 +315,8 @@ const struct config_key config_keys[] = {
      .help = "the program, below /usr"},
     {"vm", "accel", CONFIG_TEXT, AT(vm_accel), .fallback = "auto", .words = "auto tcg kvm",
      .help = "tcg emulates; kvm is refused where it does not work; auto is tcg in this version"},
+    {"vm", "snapshots", CONFIG_COUNT, AT(vm_snapshots), .fallback = "4", .min = 1, .max = 64, .zero = true,
+     .help = "machines that are kept saved, for warm starts, each with its own memory size or network; 0: none"},
 
     /* ---- [firecracker]: virtual machines of Firecracker, with the root and the modules of [vm] ---- */
     {"firecracker", "path", CONFIG_TEXT, AT(firecracker_path), .fallback = "", .rule = config_rule_file,

@@ -101,8 +101,8 @@ static bool is_below_or_same(const char *path, const char *top)
 
 /*
  * These lie in our own directories only to be bound: unpacked root file systems, dependency sets, parts of images, what
- * virtual machines boot (never the directory of all of them), and the directory of tools that have none of their own.
- * roots.c decides which of them a service may ask for.
+ * virtual machines boot or begin from (never the directory of all of them), and the directory of tools that have none
+ * of their own. roots.c decides which of them a service may ask for.
  */
 static bool is_made_to_share(const char *path)
 {
@@ -110,9 +110,10 @@ static bool is_made_to_share(const char *path)
         enum brig_dir dir;
         const char *name;
         bool itself;
-    } shared[] = {{BRIG_DIR_CACHE, "rootfs", false},          {BRIG_DIR_CACHE, "sets", false},
-                  {BRIG_DIR_STATE, "templates/blobs", false}, {BRIG_DIR_STATE, "templates/work", false},
-                  {BRIG_DIR_STATE, "service/vm/boot", false}, {BRIG_DIR_STATE, "tool_execution_dir", true}};
+    } shared[] = {{BRIG_DIR_CACHE, "rootfs", false},           {BRIG_DIR_CACHE, "sets", false},
+                  {BRIG_DIR_STATE, "templates/blobs", false},  {BRIG_DIR_STATE, "templates/work", false},
+                  {BRIG_DIR_STATE, "service/vm/boot", false},  {BRIG_DIR_STATE, "service/vm/snapshots", false},
+                  {BRIG_DIR_STATE, "tool_execution_dir", true}};
     char dir[4096], top[4096 + 32];
 
     for (size_t i = 0; i < ARRAY_SIZE(shared); i++) {

@@ -174,6 +174,6 @@ int supervisor_own_roots(const struct places *places, const struct config *confi
         if (files[i][0]) /* An absolute path. A root is a directory: the file's. */
             r = buf_printf(out, ":%.*s", (int)(strrchr(files[i], '/') - files[i]), files[i]);
     if (r >= 0 && config->vm_kernel[0])
-        r = buf_printf(out, ":%s/vm/boot", places->service);
+        r = buf_printf(out, ":%s/vm/boot:%s/vm/snapshots", places->service, places->service);
     return r < 0 ? r : 0;
 }

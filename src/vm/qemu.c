@@ -9,6 +9,7 @@
  */
 #include <inttypes.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #if defined(__x86_64__)
 #include <x86intrin.h>
@@ -25,6 +26,7 @@
 #define CACHE_MIB 64u          /* of translated code, with emulation */
 #define QEMU_MEMORY (96 * MIB) /* QEMU itself, measured: 60 to 75 MiB */
 #define QEMU_PIDS 64u
+#define MACHINE_BYTES 16u /* /etc/machine-id */
 #define MEASURE_NS (10 * NS_PER_MS)
 
 #define PORT 2744u /* QEMU's, on ::1 of its sandbox */
@@ -120,7 +122,16 @@ static void put_machine(struct words *words, const struct vm_box *box)
                                         "-initrd",
                                         vm_initrd_target};
 
+    if (box->from) { /* The shell becomes QEMU; all that it does is to open the file. */
+        put(words, "/bin/sh");
+        put(words, "-c");
+        put(words, "exec \"$0\" \"$@\" 9<" VM_STATE_TARGET);
+    }
     put(words, box->vm->program);
+    if (box->from) {
+        put(words, "-incoming");
+        put(words, "fd:9");
+    }
     put(words, "-accel");
     if (box->vm->kvm)
         put(words, "kvm");
@@ -128,6 +139,12 @@ static void put_machine(struct words *words, const struct vm_box *box)
         PUT_TEXT(words, "tcg,tb-size=%u", CACHE_MIB);
     PUT_TEXT(words, "-chardev");
     PUT_TEXT(words, "socket,id=stream,host=::1,port=%u,server=on,wait=off,ipv4=off,ipv6=on", PORT);
+    if (box->template) {
+        put(words, "-chardev");
+        PUT_TEXT(words, "socket,id=qmp,host=::1,port=%u,server=on,wait=off,ipv4=off,ipv6=on", VM_QMP_PORT);
+        put(words, "-mon");
+        put(words, "chardev=qmp,mode=control");
+    }
     for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
         put(words, fixed[i]);
     put(words, "-drive");
@@ -154,16 +171,49 @@ void vm_boot_words(const struct vm_box *box, char out[VM_BOOT_WORDS])
                       box->facts.network);
 }
 
+/* These are of the shape of a machine (vm_warm.c), never of one sandbox. */
 static void put_kernel(struct words *words, const struct vm_box *box)
 {
-    char rate[48] = "", own[VM_BOOT_WORDS];
+    char rate[48] = "";
 
     if (!box->vm->kvm && box->vm->tsc_khz > 0)
         (void)!str_format(rate, sizeof rate, " tsc_early_khz=%" PRIu64, box->vm->tsc_khz);
-    vm_boot_words(box, own);
     put(words, "-append");
-    PUT_TEXT(words, "console=ttyS0 quiet panic=-1 oops=panic mitigations=off random.trust_cpu=on reboot=t%s %s", rate,
-             own);
+    PUT_TEXT(words,
+             "console=ttyS0 quiet panic=-1 oops=panic mitigations=off random.trust_cpu=on reboot=t%s " BOOT_ROOT
+             "erofs " BOOT_NET "%u " BOOT_WAIT "1",
+             rate, box->facts.network);
+}
+
+static void put_hex(const uint8_t *bytes, size_t n, char *out)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < n; i++) {
+        *out++ = digits[bytes[i] >> 4];
+        *out++ = digits[bytes[i] & 15];
+    }
+    *out = '\0';
+}
+
+static int put_line(const struct vm_box *box, char *out, size_t size)
+{
+    const struct brig_limits *limits = &box->facts.limits;
+    uint8_t random[BOOT_SEED_DIGITS / 2 + MACHINE_BYTES];
+    char seed[BOOT_SEED_DIGITS + 1], machine[2 * MACHINE_BYTES + 1];
+
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return -EIO;
+    put_hex(random, BOOT_SEED_DIGITS / 2, seed);
+    put_hex(random + BOOT_SEED_DIGITS / 2, MACHINE_BYTES, machine);
+    int r = str_format(out, size,
+                       BOOT_DISK "%" PRIu64 " " BOOT_INODES "%" PRIu64 " " BOOT_PIDS "%" PRIu64 " " BOOT_HOST
+                                 "%s " BOOT_WRITABLE "%u " BOOT_MACHINE "%s " BOOT_TIME "%" PRIi64 " " BOOT_SEED "%s\n",
+                       limits->disk, limits->inodes, (uint64_t)limits->pids, box->id, box->facts.writable_root, machine,
+                       clock_real_ns(), seed);
+    explicit_bzero(random, sizeof random);
+    explicit_bzero(seed, sizeof seed);
+    return r < 0 ? r : (int)strlen(out);
 }
 
 static int put_words(const struct vm_box *box, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env)
@@ -201,4 +251,5 @@ const struct vm_monitor vm_qemu = {
     .limits = outer_limits,
     .words = put_words,
     .reach = reach,
+    .line = put_line,
 };

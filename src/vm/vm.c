@@ -73,7 +73,7 @@ void vm_statement(const struct vm_box *box, struct box_up *ret)
 
 /* ---- boxes -------------------------------------------------------------------------------------------- */
 
-static struct vm_box *box_add(struct vm *vm)
+struct vm_box *vm_box_add(struct vm *vm)
 {
     struct vm_box *box = mem_zalloc(sizeof *box);
 
@@ -88,6 +88,8 @@ static struct vm_box *box_add(struct vm *vm)
 void vm_box_free(struct vm_box *box)
 {
     list_remove(&box->vm->boxes, box);
+    vm_template_destroy(box->template);
+    vm_warm_release(box, false);
     vm_stream_destroy(box->stream);
     fire_talk_destroy(box->talk);
     link_destroy(box->link); /* its calls with it */
@@ -111,20 +113,43 @@ static int check_spec(const struct vm *vm, const struct provider_spec *spec, str
     return 0;
 }
 
+int vm_box_begin(struct vm_box *box, const struct provider_gate *gate, struct brig_err *err)
+{
+    struct vm *vm = box->vm;
+    struct brig_bind binds[5] = {{.source = vm->root, .target = vm_root_target, .read_only = true},
+                                 {.source = vm->kernel, .target = vm_kernel_target, .read_only = true},
+                                 {.source = vm->initrd, .target = vm_initrd_target, .read_only = true}};
+    const uint64_t require = box->facts.require & vm->local->ops->protects & ~vm_inside_layers & ~BIT(PIDS);
+    struct provider_spec around = {.limits = vm->monitor->limits(&box->facts.limits),
+                                   .require = require,
+                                   .binds = binds,
+                                   .n_binds = 3,
+                                   .kvm = vm->monitor->kvm,
+                                   .gate = *gate};
+    const struct box_events inner = vm_inner_events(box);
+
+    if (vm->monitor->bound)
+        binds[around.n_binds++] =
+            (struct brig_bind){.source = vm->program, .target = vm_program_target, .read_only = true};
+    if (box->from)
+        binds[around.n_binds++] =
+            (struct brig_bind){.source = vm_warm_path(box->from), .target = VM_STATE_TARGET, .read_only = true};
+    if (box->template)
+        binds[around.n_binds++] =
+            (struct brig_bind){.source = vm_template_path(box->template), .target = VM_STATE_TARGET};
+    return vm->local->ops->create(vm->local, &around, &inner, &box->inner, err);
+}
+
 static int op_create(struct provider *provider, const struct provider_spec *spec, const struct box_events *events,
                      struct box **ret, struct brig_err *err)
 {
     struct vm *vm = vm_of(provider);
-    const struct brig_bind binds[] = {{.source = vm->root, .target = vm_root_target, .read_only = true},
-                                      {.source = vm->kernel, .target = vm_kernel_target, .read_only = true},
-                                      {.source = vm->initrd, .target = vm_initrd_target, .read_only = true},
-                                      {.source = vm->program, .target = vm_program_target, .read_only = true}};
     struct brig_limits limits = spec->limits;
     int r = check_spec(vm, spec, err);
 
     if (r == 0)
         r = vm_guest_limits(&limits, err);
-    struct vm_box *box = r == 0 ? box_add(vm) : NULL;
+    struct vm_box *box = r == 0 ? vm_box_add(vm) : NULL;
     if (!box)
         return r < 0 ? r : err_nomem(err);
     box->facts = (struct vm_facts){.limits = limits,
@@ -133,15 +158,8 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
                                    .profile = (uint32_t)spec->profile,
                                    .network = spec->gate.on};
     box->box.events = *events;
-    const struct provider_spec around = {.limits = vm->monitor->limits(&limits),
-                                         .require =
-                                             spec->require & vm->local->ops->protects & ~vm_inside_layers & ~BIT(PIDS),
-                                         .binds = binds,
-                                         .n_binds = ARRAY_SIZE(binds) - (vm->monitor->bound ? 0 : 1),
-                                         .kvm = vm->monitor->kvm,
-                                         .gate = spec->gate};
-    const struct box_events inner = vm_inner_events(box);
-    r = vm->local->ops->create(vm->local, &around, &inner, &box->inner, err);
+    vm_warm_take(box);
+    r = vm_box_begin(box, &spec->gate, err);
     if (r < 0) {
         vm_box_free(box);
         return r;
@@ -275,7 +293,7 @@ static bool is_ours(struct vm *vm, struct box *inner, const struct box_up *up, s
         return false;
     if (vm_recall(vm->kept_dir_fd, up->id, &facts) < 0)
         return false;
-    struct vm_box *box = box_add(vm);
+    struct vm_box *box = vm_box_add(vm);
     if (!box || str_copy(box->id, sizeof box->id, up->id) < 0) {
         if (box)
             vm_box_free(box);
@@ -366,6 +384,7 @@ static void op_destroy(struct provider *provider)
     while (vm->boxes)
         vm_box_free(vm->boxes);
     loop_timer_clear(vm->provider.loop, &vm->probe_timer);
+    vm_warm_done(vm);
     base_close_fd(&vm->kept_dir_fd);
     mem_free(vm->program);
     mem_free(vm->kernel);
@@ -391,6 +410,7 @@ static const struct provider_ops vm_ops = {
 int vm_provider_create(const struct vm_options *options, struct provider **ret, struct brig_err *err)
 {
     AUTO_FD int dir = options->kept_dir_fd;
+    AUTO_FD int snapshots = options->snapshots_dir_fd;
     struct vm *vm = mem_zalloc(sizeof *vm);
 
     if (!vm)
@@ -408,14 +428,18 @@ int vm_provider_create(const struct vm_options *options, struct provider **ret, 
                       .probe = options->monitor->probed ? VM_PROBE_DUE : VM_PROBE_OVER,
                       .probe_timer = {.fn = on_probe_due, .ctx = vm},
                       .other = {options->local->claim, options->local->claim_ctx},
-                      .kept_dir_fd = take_fd(&dir)};
+                      .kept_dir_fd = take_fd(&dir),
+                      .warm = {.max = options->snapshots,
+                               .dir_fd = take_fd(&snapshots),
+                               .dir = mem_strdup(options->snapshots_dir ? options->snapshots_dir : "")}};
     vm->ops.name = options->monitor->provider;
     vm->ops.caps = options->monitor->caps;
-    if (!vm->program || !vm->kernel || !vm->initrd || !vm->root) {
+    if (!vm->warm.dir || !vm->program || !vm->kernel || !vm->initrd || !vm->root) {
         op_destroy(&vm->provider);
         return err_nomem(err);
     }
     vm->provider.around = vm->monitor->limits(&(struct brig_limits){0}).memory;
+    vm_warm_init(vm);
     options->local->claim = on_claim;
     options->local->claim_ctx = vm;
     *ret = &vm->provider;

@@ -17,14 +17,17 @@ struct vm_options {
     struct loop *loop;
     struct provider *local;
     const struct vm_monitor *monitor;
-    const char *program; /* the monitor; as a sandbox of `local` sees it, unless it is bound there */
-    const char *kernel;  /* .../boot/vmlinuz-VERSION, with .../lib/modules/VERSION beside it */
-    const char *initrd;  /* made by vm_initrd_make() */
-    const char *root;    /* an image with erofs: the template `host` of virtual machines */
-    bool kvm;            /* or emulation */
-    int kept_dir_fd;     /* a directory of ours, for what must be known after a restart; the provider owns it */
+    const char *program;       /* the monitor; as a sandbox of `local` sees it, unless it is bound there */
+    const char *kernel;        /* .../boot/vmlinuz-VERSION, with .../lib/modules/VERSION beside it */
+    const char *initrd;        /* made by vm_initrd_make() */
+    const char *root;          /* an image with erofs: the template `host` of virtual machines */
+    bool kvm;                  /* or emulation */
+    int kept_dir_fd;           /* a directory of ours, for what must be known after a restart; the provider owns it */
+    unsigned snapshots;        /* how many machines are kept saved, for warm starts; 0: all machines boot */
+    const char *snapshots_dir; /* where: a directory of ours alone; NULL without any */
+    int snapshots_dir_fd;      /* the same directory, or -1; the provider owns it */
 };
-/* On failure kept_dir_fd is closed, too. */
+/* On failure both descriptors are closed, too. */
 int vm_provider_create(const struct vm_options *options, struct provider **ret, struct brig_err *err) MUST_CHECK;
 
 /*

@@ -22,7 +22,8 @@
 #include "jail/plan.h"
 #include "vm/vm_private.h"
 
-#define BOOT_NS (60 * NS_PER_SEC)  /* a busy host, with emulation */
+#define BOOT_NS (60 * NS_PER_SEC) /* a busy host, with emulation */
+#define RESTORE_NS (20 * NS_PER_SEC)
 #define ATTACH_NS (9 * NS_PER_SEC) /* The manager waits for 10 s. */
 #define WORDS_MAX 16384u
 
@@ -52,10 +53,12 @@ static void answer_attach(struct vm_box *box, int fd, const struct brig_err *err
         base_close_fd(&fd);
 }
 
-/* The last line that says something, without control bytes. */
+/* The line of a panic, or else the last one that says something; without control bytes. */
 static const char *last_words(struct vm_box *box)
 {
-    size_t end = box->tail_len, begin;
+    const char *panic = box->tail_len > 0 ? memmem(box->tail, box->tail_len, "Kernel panic", 12) : NULL;
+    const char *stop = panic ? memchr(panic, '\n', box->tail_len - (size_t)(panic - box->tail)) : NULL;
+    size_t end = stop ? (size_t)(stop - box->tail) : box->tail_len, begin;
 
     while (end > 0 && (unsigned char)box->tail[end - 1] <= ' ')
         end--;
@@ -79,6 +82,7 @@ static void on_inner_ended(void *ctx, const struct box_end *inner)
         end.code = end.cause == BRIG_CAUSE_POLICY ? BRIG_E_REFUSED : BRIG_E_HOST;
         snprintf(end.detail, sizeof end.detail, "%.150s%s%.100s", box->why, said[0] ? ": " : "", said);
     }
+    vm_warm_release(box, box->why[0] != '\0'); /* It has none any more if it was up. */
     box->inner = NULL;
     box->state = VM_ENDING;
     (void)err_set(&gone, BRIG_E_GONE, 0, "the virtual machine ended");
@@ -148,6 +152,8 @@ static void on_words(void *ctx, unsigned stream, const uint8_t *data, size_t len
     }
     memcpy(box->tail + box->tail_len, data, len);
     box->tail_len += len;
+    if (box->template)
+        vm_template_words(box->template);
 }
 
 static void on_words_end(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, const uint8_t *data UNUSED,
@@ -208,6 +214,8 @@ static void come_up(struct vm_box *box, int fd, const struct guest_started *star
 {
     struct box_up up;
     struct brig_err err = {0};
+    struct vm *vm = box->vm;
+    const bool cold = !box->from;
 
     memcpy(box->facts.inside, started->readings, sizeof box->facts.inside);
     vm_statement(box, &up);
@@ -222,7 +230,9 @@ static void come_up(struct vm_box *box, int fd, const struct guest_started *star
         end_with(box, BRIG_CAUSE_HOST_ERROR, "%.150s", err.message);
         return;
     }
+    const struct vm_facts facts = box->facts;
     box->state = VM_UP;
+    vm_warm_release(box, false);
     up.stream_fd = fd;
     up.listeners = box->listeners;
     box->listeners = NULL; /* before the call: it may end the box */
@@ -232,6 +242,15 @@ static void come_up(struct vm_box *box, int fd, const struct guest_started *star
         fd_close_all(up.listeners->fds, up.listeners->n);
         mem_free(up.listeners);
     }
+    if (cold)
+        vm_warm_want(vm, &facts);
+}
+
+static int put_line(void *ctx, char *out, size_t size)
+{
+    const struct vm_box *box = ctx;
+
+    return box->vm->monitor->line(box, out, size);
 }
 
 static void on_opened(void *ctx, int fd, const struct guest_started *started, const struct brig_err *err)
@@ -284,14 +303,17 @@ int vm_open_stream(struct vm_box *box, struct brig_err *err)
     if (len < 0)
         return err_set(err, BRIG_E_HOST, -len, "the order of the virtual machine");
     vm_stream_destroy(take_ptr(&box->stream));
-    const struct vm_stream_options options = {.loop = box->vm->provider.loop,
-                                              .link = box->link,
-                                              .monitor = box->vm->monitor,
-                                              .order = order,
-                                              .order_len = (size_t)len,
-                                              .until_ns = loop_now_ns() + (again ? ATTACH_NS : BOOT_NS),
-                                              .again = again,
-                                              .events = {.opened = on_opened, .ctx = box}};
+    const struct vm_stream_options options = {
+        .loop = box->vm->provider.loop,
+        .link = box->link,
+        .monitor = box->vm->monitor,
+        .order = order,
+        .order_len = (size_t)len,
+        .until_ns = loop_now_ns() + (again       ? ATTACH_NS
+                                     : box->from ? RESTORE_NS
+                                                 : BOOT_NS),
+        .again = again,
+        .events = {.opened = on_opened, .line = !again && box->vm->monitor->line ? put_line : NULL, .ctx = box}};
     return vm_stream_create(&options, &box->stream, err);
 }
 
@@ -317,7 +339,9 @@ static void on_link_hello(void *ctx, const struct svc_hello *hello UNUSED)
 
     if (r == 0)
         r = watch_monitor(box, &err);
-    if (r == 0 && box->state == VM_BOOTING && box->vm->monitor->drive)
+    if (r == 0 && box->template)
+        vm_template_begin(box->template);
+    else if (r == 0 && box->state == VM_BOOTING && box->vm->monitor->drive)
         r = box->vm->monitor->drive(box, &err);
     else if (r == 0 && (box->state == VM_BOOTING || box->attached))
         r = vm_open_stream(box, &err);

@@ -16,6 +16,8 @@ struct vm;
 struct vm_box;
 struct vm_stream;
 struct fire_talk;
+struct vm_snapshot;
+struct vm_template;
 
 /*
  * A monitor is the program that runs a machine, inside a sandbox of `local` and as its only one. It is told to stop by
@@ -42,6 +44,11 @@ struct vm_monitor {
      * DATA then is the stream.
      */
     int (*reach)(struct link *link, const struct call_events *events, struct call **ret, struct brig_err *err);
+    /*
+     * The line that its machines wait for (guest/boot/boot_words.c). Returns its length, or a negative errno. NULL if
+     * everything is on their command line; then they always boot.
+     */
+    int (*line)(const struct vm_box *box, char *out, size_t size);
 };
 
 /*
@@ -72,7 +79,9 @@ struct vm_box {
     struct link *link;                            /* to the brig-init around the monitor */
     struct call *waits, *says;                    /* for the monitor's end; the monitor's words */
     struct vm_stream *stream;
-    struct fire_talk *talk; /* what is being told to Firecracker */
+    struct fire_talk *talk;       /* what is being told to Firecracker */
+    struct vm_snapshot *from;     /* until it is up; NULL if it boots */
+    struct vm_template *template; /* It is nobody's, and makes a snapshot; else NULL. */
     char tail[VM_TAIL];
     size_t tail_len;
     uint32_t oom_kills; /* of the guest's kernel, by its own words */
@@ -100,6 +109,13 @@ struct vm {
     struct loop_timer probe_timer;
     int kept_dir_fd;
     struct vm_box *boxes;
+    struct {          /* vm_warm.c */
+        unsigned max; /* 0: all machines boot */
+        int dir_fd;
+        char *dir;
+        uint64_t last; /* the number of the last one */
+        struct vm_snapshot *list, *making;
+    } warm;
     struct { /* what is found again, once */
         bool (*each)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret);
         void (*done)(void *ctx);
@@ -114,7 +130,10 @@ struct vm {
 /* vm.c */
 extern const uint64_t vm_inside_layers; /* The layers that the guest reads back; the others are the jail's. */
 void vm_statement(const struct vm_box *box, struct box_up *ret);
+struct vm_box *vm_box_add(struct vm *vm);
 void vm_box_free(struct vm_box *box);
+/* Makes the sandbox around it, from its facts. */
+int vm_box_begin(struct vm_box *box, const struct provider_gate *gate, struct brig_err *err) MUST_CHECK;
 
 /* vm_life.c */
 struct box_events vm_inner_events(struct vm_box *box);
@@ -122,6 +141,29 @@ struct box_events vm_inner_events(struct vm_box *box);
 void vm_inner_stream(void *ctx, int fd, const struct brig_err *err);
 int vm_open_stream(struct vm_box *box, struct brig_err *err) MUST_CHECK;
 void vm_driven(struct vm_box *box, const struct brig_err *err); /* The monitor runs the machine; or err. */
+
+/* vm_warm.c: what a saved machine cannot change. It has no holes: it is compared as bytes. */
+#define VM_SHAPE_FILES 4u
+struct vm_shape {
+    uint64_t memory, network;
+    struct vm_file {
+        uint64_t device, inode, size, modified_ns, changed_ns;
+    } files[VM_SHAPE_FILES];
+};
+void vm_warm_init(struct vm *vm);
+void vm_warm_done(struct vm *vm);
+void vm_warm_take(struct vm_box *box);                 /* box->from, if there is one of its shape */
+void vm_warm_release(struct vm_box *box, bool failed); /* It is up, or ended; failed: the snapshot is no good. */
+void vm_warm_want(struct vm *vm, const struct vm_facts *facts); /* A machine of these facts has booted. */
+void vm_warm_made(struct vm_snapshot *snapshot, bool saved);
+const char *vm_warm_path(const struct vm_snapshot *snapshot);
+
+/* vm_template.c: the machine that a snapshot is made of. It is freed with its box. */
+int vm_template_create(struct vm *vm, struct vm_snapshot *snapshot, const struct vm_facts *facts) MUST_CHECK;
+void vm_template_begin(struct vm_template *template); /* Its monitor was started. */
+void vm_template_words(struct vm_template *template); /* Its monitor has said more. */
+const char *vm_template_path(const struct vm_template *template);
+void vm_template_destroy(struct vm_template *template); /* takes NULL */
 
 /* vm_kept.c */
 int vm_keep(const struct vm_box *box, struct brig_err *err) MUST_CHECK;
@@ -136,6 +178,8 @@ int vm_guest_limits(struct brig_limits *limits, struct brig_err *err) MUST_CHECK
 #define VM_BOOT_WORDS 512u
 void vm_boot_words(const struct vm_box *box, char out[VM_BOOT_WORDS]);
 extern const char vm_root_target[], vm_kernel_target[], vm_initrd_target[], vm_program_target[];
+#define VM_STATE_TARGET "/vm/state" /* a snapshot */
+#define VM_QMP_PORT 2745u
 
 /*
  * vm_stream.c: a connection to the brig-init of a guest, through its monitor. It is opened with HELLO and the order (a
@@ -144,6 +188,8 @@ extern const char vm_root_target[], vm_kernel_target[], vm_initrd_target[], vm_p
 struct vm_stream_events {
     /* Once: it is open; fd is the other end of the pair, and the callee's. Or err, and fd is -1. */
     void (*opened)(void *ctx, int fd, const struct guest_started *started, const struct brig_err *err);
+    /* Writes what the guest gets before everything else, and returns its length; NULL if there is nothing. */
+    int (*line)(void *ctx, char *out, size_t size);
     void *ctx;
 };
 struct vm_stream_options {

@@ -27,6 +27,7 @@
 #define PIECE 65536u
 #define ORDER_MAX (FRAME_HEADER + CARRY_START_MAX)
 #define OPENING_MAX 65536u
+#define LINE_MAX_BYTES 1024u
 #define RETRY_NS (20 * NS_PER_MS)
 #define ANSWER_NS (1500 * NS_PER_MS)
 
@@ -118,6 +119,17 @@ static void on_timer(struct loop_timer *timer)
     try_again(stream, stream->pause_ns);
 }
 
+/* Sends the line that a machine waits for. It is made at this moment, because it has the time. */
+static bool send_line(struct vm_stream *stream)
+{
+    char line[LINE_MAX_BYTES];
+    int len = stream->events.line ? stream->events.line(stream->events.ctx, line, sizeof line) : 0;
+    bool sent = len >= 0 && (len == 0 || call_write(stream->call, line, (size_t)len) == len);
+
+    explicit_bzero(line, sizeof line);
+    return sent;
+}
+
 static void on_connected(void *ctx, const uint8_t *data UNUSED, size_t len UNUSED)
 {
     struct vm_stream *stream = ctx;
@@ -137,7 +149,7 @@ static void on_connected(void *ctx, const uint8_t *data UNUSED, size_t len UNUSE
     /* The queue of a call that has just begun has room for all of it. */
     const char *greeting = stream->monitor->greeting ? stream->monitor->greeting : "";
     const size_t greeting_len = strlen(greeting);
-    if (carry_hello_put(wire, sizeof wire, &hello) < 0 ||
+    if (!send_line(stream) || carry_hello_put(wire, sizeof wire, &hello) < 0 ||
         call_write(stream->call, greeting, greeting_len) != (ssize_t)greeting_len ||
         call_write(stream->call, wire, sizeof wire) != (ssize_t)sizeof wire ||
         call_write(stream->call, stream->order, stream->order_len) != (ssize_t)stream->order_len ||

@@ -40,10 +40,11 @@ def prepared():
 class VmTest(ServiceTest):
     LIMIT_SECONDS = 300
     MORE = ""
+    SNAPSHOTS = 0  # no warm starts: another machine in the background would cost time
 
     @classmethod
     def setUpClass(cls):
-        cls.CONFIG = prepared() + cls.MORE
+        cls.CONFIG = prepared() + f"snapshots = {cls.SNAPSHOTS}\n" + cls.MORE
         super().setUpClass()
 
     def machine(self, **members):
