@@ -38,12 +38,30 @@ static void on_started(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t
         p->events->answered(p, errnum);
 }
 
+/*
+ * A kernel of its own has a clock of its own: there the program started before it was sent, or ends later than now. Its
+ * end is then put at the moment at which we hear of it, so that a verdict of ours, which is older, is not taken for one
+ * that came too late.
+ */
+static void use_our_clock(const struct program *p, struct svc_proc_exit *exit)
+{
+    uint64_t now = clock_mono_ns();
+
+    if (exit->started_ns >= p->sent_ns && exit->ended_ns <= now)
+        return;
+    uint64_t took = exit->ended_ns > exit->started_ns ? exit->ended_ns - exit->started_ns : 0;
+    exit->ended_ns = now;
+    exit->started_ns = took < now ? now - took : 0;
+}
+
 static void on_waited(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data, size_t len)
 {
     struct program *p = ctx;
 
     p->wait = NULL;
     p->has_exit = errnum == 0 && svc_proc_exit_parse(data, len, &p->exit) == 0;
+    if (p->has_exit)
+        use_our_clock(p, &p->exit);
     if (!p->has_exit && errnum != ENOTCONN && !p->start_errnum)
         snprintf(p->detail, sizeof p->detail, "brig-init does not say how it ended");
     p->events->answered(p, errnum);
@@ -101,6 +119,7 @@ int program_start(struct program *p, struct svc_proc_start *msg, struct brig_err
     r = r < 0 ? r : svc_proc_start_put((uint8_t *)out.data, size, msg);
     if (r < 0)
         return r == -ENOMEM ? err_nomem(err) : err_usage(err, "command and environment: too long");
+    p->sent_ns = clock_mono_ns();
     return link_call(*p->link, SVC_PROC_START, out.data, (size_t)r, &events, &p->start, err);
 }
 

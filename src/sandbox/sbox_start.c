@@ -350,7 +350,6 @@ int process_launch(struct process *process, const struct process_spec *spec, boo
     r = r < 0 ? r : send_all(process, spec, collects, err);
     if (r < 0)
         return r;
-    process->prog.sent_ns = clock_mono_ns();
     process->started_at_ns = clock_real_ns(); /* brig-init says it better in a moment */
     process->prog.deadline_ns =
         process->prog.timeout_ms ? process->prog.sent_ns + process->prog.timeout_ms * NS_PER_MS : 0;
