@@ -100,7 +100,7 @@ static void put_mount(struct json *json, const char *target, const char *type, c
     json_end(json);
 }
 
-/* A bind of /dev keeps the runtime from making one: ours is there. */
+/* A bind of /dev keeps the runtime from making one: ours is there. crun forgets what is mounted below a bind. */
 static void put_mounts(struct json *json, bool compat)
 {
     static const char *const bind[] = {"rbind", NULL}, *const pid_only[] = {"nosuid",     "noexec",
@@ -111,6 +111,8 @@ static void put_mounts(struct json *json, bool compat)
     json_key_array(json, "mounts");
     put_mount(json, "/proc", "proc", "proc", compat ? whole : pid_only);
     put_mount(json, "/dev", "bind", STAGE_ROOTFS "/dev", bind);
+    put_mount(json, "/dev/pts", "bind", STAGE_ROOTFS "/dev/pts", bind);
+    put_mount(json, "/dev/shm", "bind", STAGE_ROOTFS "/dev/shm", bind);
     json_end(json);
 }
 
