@@ -130,12 +130,28 @@ static void bind_place(const char *place, const char *number)
     mount_at(NULL, source, JOIN(NEW, place), MS_BIND, NULL);
 }
 
+/* A devtmpfs has none of them, and shells need them: `<(...)` of bash is a name below /dev/fd. */
+static void link_streams(void)
+{
+    static const char *const links[][2] = {{"/proc/self/fd", NEW "/dev/fd"},
+                                           {"/proc/self/fd/0", NEW "/dev/stdin"},
+                                           {"/proc/self/fd/1", NEW "/dev/stdout"},
+                                           {"/proc/self/fd/2", NEW "/dev/stderr"}};
+
+    for (unsigned i = 0; i < ARRAY_SIZE(links); i++) {
+        long ret = raw_call3(SYS_symlinkat, links[i][0], AT_FDCWD, links[i][1]);
+        if (ret != 0 && ret != -EEXIST)
+            give_up("cannot make", links[i][1]);
+    }
+}
+
 static void mount_inside(void)
 {
     char number[2] = "0";
 
     mount_at("devtmpfs", "devtmpfs", NEW "/dev", MS_NOSUID | MS_NOEXEC, "mode=755");
     mount_at("devpts", "devpts", NEW "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620");
+    link_streams();
     mount_at("proc", "proc", NEW "/proc", QUIET | MS_NOEXEC, "hidepid=invisible,subset=pid");
     for (unsigned i = 0; i < ARRAY_SIZE(places); i++, number[0]++)
         bind_place(places[i], number);
