@@ -9,6 +9,7 @@ import unittest
 from tree import ROOT, bare_c, dialect
 
 ARCHITECTURE = "docs/ARCHITECTURE.md"
+GENERATED = ("FILES.md", "PROVIDERS-TABLE.md")
 
 
 def text_of(path):
@@ -37,9 +38,9 @@ def first_cells(text):
 
 
 def pages():
-    """Every page that people write; docs/FILES.md is generated."""
+    """Every page that people write; the others are generated."""
     top = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGES.md", "runtimes/README.md"]
-    return top + sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md") if p.name != "FILES.md")
+    return top + sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md") if p.name not in GENERATED)
 
 
 def prose(text):
@@ -218,9 +219,15 @@ class Documents(unittest.TestCase):
                               check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_table_of_providers(self):
+        """docs/PROVIDERS-TABLE.md is what the suite that runs on every provider expects."""
+        done = subprocess.run([sys.executable, ROOT / "tools/gen_providers.py", "--check"], capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_links_lead_somewhere(self):
         bad = []
-        for path in [*pages(), "docs/FILES.md"]:
+        for path in [*pages(), *(f"docs/{name}" for name in GENERATED)]:
             text = "\n".join(line for _, line in prose(text_of(path)))
             for link in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]*)?\)", text):
                 if "://" not in link and not ((ROOT / path).parent / link).exists():

@@ -18,8 +18,13 @@ from helpers import BRIG, wait_until  # noqa: E402
 from service import ServiceTest  # noqa: E402
 
 PREPARE = HERE.parent.parent / "tools/brig-vm-prepare"
-PACKAGES = "python3 bash dash coreutils grep sed findutils libc-bin base-files hostname procps".split()
+PACKAGES = ("python3 bash dash coreutils grep sed findutils libc-bin base-files hostname procps nodejs "
+            "util-linux").split()
 INSTALL = "apt-get install qemu-system-x86 erofs-utils"
+
+
+def place():
+    return pathlib.Path(os.environ.get("BRIG_TEST_VM_DIR") or pathlib.Path(BRIG).resolve().parent / "vm-provider")
 
 
 def prepared():
@@ -27,11 +32,10 @@ def prepared():
     missing = [name for name in ("qemu-system-x86_64", "mkfs.erofs") if not shutil.which(name)]
     if missing:
         raise unittest.SkipTest(f"there is no {' and no '.join(missing)}; {INSTALL}")
-    place = pathlib.Path(os.environ.get("BRIG_TEST_VM_DIR") or pathlib.Path(BRIG).resolve().parent / "vm-provider")
-    place.mkdir(exist_ok=True)
-    with open(place / ".lock", "w", encoding="utf-8") as lock:
+    place().mkdir(exist_ok=True)
+    with open(place() / ".lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run([PREPARE, place, *PACKAGES], text=True, capture_output=True, check=False)
+        done = subprocess.run([PREPARE, place(), *PACKAGES], text=True, capture_output=True, check=False)
     if done.returncode != 0:
         raise AssertionError(f"brig-vm-prepare: {done.stderr[-1000:]}")
     return done.stdout
