@@ -252,7 +252,6 @@ static int start_program(struct sandbox *s, struct brig_err *err)
 {
     int *stdio = s->run->stdio, first = stdio[0] >= 0 ? 0 : 1;
     AUTO_FD int stream = -1;
-    s->has_leaves = s->service && cg_has_leaves(&s->cg);
     int r = s->service ? service_begin(s, &stream, err) : 0;
     if (r < 0)
         return r;
@@ -270,6 +269,7 @@ static int start_clocks(struct sandbox *s, struct brig_err *err)
     uint64_t now = clock_mono_ns();
 
     s->started_ns = now;
+    s->has_leaves = s->service && cg_has_leaves(&s->cg);
     if (s->service)
         return sandbox_watch_service(s, err);
     s->on_timeout = (struct loop_timer){.fn = on_timeout, .ctx = s};

@@ -310,7 +310,7 @@ static void on_look(struct loop_timer *timer)
 
     if (used != BRIG_USAGE_UNKNOWN && busy)
         s->watched_cpu_ns = used;
-    s->watched = s->n_leaves > 0 || !cg_has_leaves(&s->cg); /* without leaves nobody tells us of processes */
+    s->watched = s->n_leaves > 0 || !s->has_leaves; /* without leaves nobody tells us of processes */
     if (busy && !sandbox_watch(s)) /* also when the last process has ended: what it leaves in the kernel stays */
         return;
     if (!s->watched)
@@ -321,7 +321,7 @@ static void on_look(struct loop_timer *timer)
 
 int sandbox_watch_service(struct sandbox *s, struct brig_err *err)
 {
-    if (s->watched || (s->n_leaves == 0 && cg_has_leaves(&s->cg)))
+    if (s->watched || (s->n_leaves == 0 && s->has_leaves))
         return 0;
     s->watched = true;
     s->on_sample = (struct loop_timer){.fn = on_look, .ctx = s};

@@ -74,8 +74,8 @@ class DockerProvider(unittest.TestCase):
         wait_until("the container is gone", lambda: not self.engine.containers(f"org.brig.sandbox={box}"))
 
     def test_a_template_of_ours_is_the_root(self):
-        top = tar(entry("etc/.wh.group", b""), entry("top", b"above\n", 0o640, 1000, 1000), entry("mine", None, 0o755, 1000, 1000),
-                  entry("sys", kind=tarfile.SYMTYPE, link="/etc"))
+        top = tar(entry("etc/.wh.group", b""), entry("top", b"above\n", 0o640, 1000, 1000),
+                  entry("mine", None, 0o755, 1000, 1000), entry("sys", kind=tarfile.SYMTYPE, link="/etc"))
         answer = self.d.ask("POST", "/v1/templates/load?name=layered", Image(base_layer(), top).oci(),
                             headers={"Content-Type": "application/x-tar"})
         self.assertIn(b'"template"', answer.body)

@@ -271,15 +271,24 @@ class Carried:
         self.assertTrue(set(LAYERS) <= set(answer.json["layers"]), answer.json)
 
 
+class OnTheHostsKernel(Carried):
+    def test_memory_that_no_cgroup_counts(self):
+        box = self.box()
+        many = "import socket; held = [socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) for _ in range(200)]"
+        self.d.ask("POST", f"/v1/sandboxes/{box}/processes", {"argv": ["python3", "-c", f"{many}\nwhile True: pass"]})
+        wait_until("it has a certificate", lambda: self.d.ask("GET", f"/v1/certificates/{box}").status == 200)
+        self.assertEqual(self.certificate(box)["cause"], "oom")
+
+
 @needs_root
 @unittest.skipUnless(shutil.which("runc"), "runc is not installed: tools/setup.sh providers")
-class InRunc(Carried, unittest.TestCase):
+class InRunc(OnTheHostsKernel, unittest.TestCase):
     PROVIDER = "runc"
 
 
 @needs_root
 @unittest.skipUnless(shutil.which("crun"), "crun is not installed: tools/setup.sh providers")
-class InCrun(Carried, unittest.TestCase):
+class InCrun(OnTheHostsKernel, unittest.TestCase):
     PROVIDER = "crun"
 
 
@@ -291,19 +300,18 @@ class Runsc(Carried):
 
     SPACES = ("user", "mnt", "pid", "net", "ipc", "uts")
 
-    def test_root_inside_cannot_reach_the_directory_of_its_socket(self):
-        """The socket of brig-init is on a file system of this sandbox alone, which is sealed before a program runs."""
-        box = self.box(user="root", writable_root=True, limits={"disk": "64m"})
+    def root_inside(self):
+        answer = self.d.ask("POST", "/v1/sandboxes", {"user": "root", "writable_root": True})
+        self.assertEqual((answer.status, answer.json["error"]["message"]),
+                         (422, "the provider runsc has no root inside"))
+
+    def test_the_socket_of_brig_init_is_on_a_file_system_of_its_own(self):
+        """It is sealed before a program runs, and no directory of the host is shared for it."""
+        box = self.box()
         place = next(p for p in (f"/proc/{pid}/root/.brig/run" for pid in members(box)) if os.path.exists(p))
-        facts = [os.stat(f"{place}{name}") for name in ("", "/s")]
         self.assertTrue(os.statvfs(place).f_flag & os.ST_RDONLY)
-        tries = ("echo x > /.brig/run/x", "mkdir /.brig/run/d", "rm /.brig/run/s", "mv /.brig/run/s /.brig/run/t",
-                 "ln -s /etc /.brig/run/l", "ln /.brig/run/s /.brig/run/h")
-        done = self.d.sh(box, "id -u; cd /.brig/run && ls -A; " +
-                         "; ".join(f"{{ {t}; }} 2>/dev/null && echo 'did: {t}'" for t in tries) + "; ls -A; "
-                         "chmod 777 . s; chown 1000 . s; touch s")  # its own kernel may pretend that these work
-        self.assertEqual(done["stdout"], "0\ns\ns\n", done)
-        self.assertEqual([os.stat(f"{place}{name}") for name in ("", "/s")], facts)
+        done = self.d.run(box, "python3", "-c", "import socket; socket.socket(socket.AF_UNIX).connect('/.brig/run/s')")
+        self.assertIn("PermissionError", done["stderr"])
         of_host = os.listdir(f"{self.d.dir}/run/runner-{self.PROVIDER}/{box}")
         self.assertEqual(set(of_host) - {"s"}, {"state"})
         for name in ("brigd", f"brig-r-{self.PROVIDER}"):  # what comes after finds it, and the socket is the same
@@ -313,7 +321,6 @@ class Runsc(Carried):
             self.d.wait_ready()
             wait_until("it answers again",
                        lambda: self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["true"]}).status == 200)
-        self.assertEqual(self.d.sh(box, "cd /.brig/run; echo x > y || ls")["stdout"], "s\n")
 
     def init_of(self, box):
         """The sentry."""
@@ -427,7 +434,7 @@ class InOldRunsc(Runsc, unittest.TestCase):
     SPACES = ("user", "mnt", "net", "ipc", "uts")
 
     def test_the_bundle_of_brokered_secrets_is_where_libraries_look(self):
-        """They need a network."""
+        self.skipTest("brokered secrets need a network, which this runsc does not have here")
 
     def test_the_gate_holds_a_stack_of_its_own(self):
         """It refuses to be given a network of ours, so we refuse before it is asked."""

@@ -18,6 +18,8 @@ def tearDownModule():
 
 
 class Suite(Programs, Files, Ports, Tools, Limits, Life, Network, Roots, Statement, FleetTest):
+    maxDiff = None
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()

@@ -528,6 +528,8 @@ int provider_runner_create(struct loop *loop, int runner_fd, const char *name, s
     ops.name = provider_known_name(name);
     ops.caps &= ~(uint32_t)PROVIDER_POOL;
     if (str_eq(ops.name, "runsc")) {
+        /* root inside could open the socket of brig-init, and gVisor does not tell it from the runner. */
+        ops.caps &= ~(uint32_t)PROVIDER_ROOT_INSIDE;
         ops.caps |= PROVIDER_OWN_KERNEL;
         ops.protects = RUNSC_PROTECTS;
     }
