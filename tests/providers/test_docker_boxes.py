@@ -159,7 +159,8 @@ class Boxes:
         layers = dict(word.split("=", 1) for word in re.findall(r"\w+=\d:", heard[0]))
         on = {name for name, value in layers.items() if value == "1:"}
         self.assertLessEqual({"mount_ns", "pid_ns", "net_ns", "ipc_ns", "uts_ns", "caps", "no_new_privs", "seccomp",
-                              "landlock", "root_readonly", "proc", "fds", "memory", "cpu", "pids", "disk", "inodes"}, on)
+                              "landlock", "root_readonly", "proc", "fds", "memory", "cpu", "pids", "disk", "inodes"},
+                             on)
         self.assertFalse({"user_ns", "uid_range"} & on)
         box = next(line.split()[2] for line in heard if line.startswith("up"))
         seen = self.inspect(box)
@@ -310,7 +311,8 @@ class Boxes:
         self.assertTrue(heard[-1].startswith("hello"), heard)
         self.assertRegex(heard[0], r"root_readonly=1:.* proc=1:.* disk=1:.* inodes=1:")
         out, _ = self.run_in("cat /proc/self/comm; echo x > /dev/null && echo null; stat -c %F /dev/null /etc /tmp; "
-                             "ls /etc /.brig; head -c 1 /mem; /id -u; touch /x; echo w > /workspace/w && cat /workspace/w",
+                             "ls /etc /.brig; head -c 1 /mem; /id -u; touch /x; "
+                             "echo w > /workspace/w && cat /workspace/w",
                              host=host)
         for said in (r"cat\n", r"null\n+(output a 1 \d+ )?character special file\ndirectory\ndirectory",
                      r"hostname\nhosts", "/mem: Permission denied", r"(?m)^(output a 1 \d+ )?1000$",

@@ -141,7 +141,7 @@ class Faults(unittest.TestCase):
             self.fails("the engine answers 500: disk quota exceeded: no space left", at(
                 lambda ask: answer(500, json.dumps({"message": long}))), step)
             self.fails("the engine answers 409: words", at(lambda ask: answer(409, '{"message":"words"}')), step)
-            self.fails("before the end of its answer", at(lambda ask: ask()[:-7]), step)  # half an answer, after the deed
+            self.fails("before the end of its answer", at(lambda ask: ask()[:-7]), step)  # half, after the deed
             self.fails("before the end of its answer", at(lambda ask: b""), step)
             self.fails("breaks HTTP", at(lambda ask: b"SSH-2.0-OpenSSH\r\n\r\n"), step)
             if method == "GET":
