@@ -56,10 +56,17 @@ void carried_removed(struct carried *box)
     base_close_fd(&box->netns_fd);
     base_close_fd(&box->guest_fd);
     base_close_fd(&box->s.gate_ns_fd);
+    image_release(&box->s.image);
+    sandbox_finish(&box->s); /* and frees it, now or later */
+}
+
+/* Only now: a runner that is killed before this is followed by one that finds the directory, and so the cgroup. */
+void carried_forgotten(struct sandbox *s)
+{
+    struct carried *box = carried_of(s);
+
     state_remove(box);
     base_close_fd(&box->dir_fd);
-    image_release(&box->s.image);
-    sandbox_finish(&box->s); /* and frees it */
 }
 
 static void take_away(struct carried *box)
@@ -338,7 +345,7 @@ static int make(struct carried *box, struct brig_err *err)
 
     if (r == 0)
         r = state_make(box, err);
-    (void)snprintf(name, sizeof name, "brig-%s", s->id);
+    (void)snprintf(name, sizeof name, CARRIED_CGROUP, s->id);
     if (r == 0)
         r = cg_create(&s->cg, &s->spawner->host.cg, name, err);
     s->cg.oom_one = true;

@@ -198,6 +198,11 @@ static void find_one(struct runner *runner, const char *id)
         if (state.number > spawner->highest_run)
             spawner->highest_run = state.number;
     }
+    if (r < 0) { /* its runner died while it was made: then the name is all that we know of its cgroup */
+        char name[CG_NAME];
+        (void)snprintf(name, sizeof name, CARRIED_CGROUP, id);
+        (void)!cg_open_all(&box->s.cg, &spawner->host.cg, name);
+    }
     if (r == 0)
         r = cg_open_all(&box->s.cg, &spawner->host.cg, state.cgroup);
     if (r == 0 &&

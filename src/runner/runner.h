@@ -73,12 +73,15 @@ static inline struct host *carried_host(struct carried *box)
 
 /* ---- box.c: the life of a box ---- */
 
+#define CARRIED_CGROUP "brig-%s" /* the name of its cgroup, by its id */
+
 /* Makes a box of a checked run, which it owns, also on failure. */
 void carried_run(struct runner *runner, struct run_spec *run);
 /* brig-init waits for its START. pid is its pid 1 in our pid namespace. */
 void carried_made(struct carried *box, pid_t pid);
 void carried_failed(struct carried *box, const struct brig_err *err);
 void carried_removed(struct carried *box);
+void carried_forgotten(struct sandbox *s);              /* spawner.forgotten */
 void carried_attach(struct carried *box);               /* Answers ATTACH. */
 void carried_end(struct carried *box, enum brig_cause); /* DONE follows. */
 /* Connects to a socket in the box's directory: a non-blocking stream, or a negative errno. */

@@ -258,6 +258,7 @@ int main(int argc, char **argv)
     ready->head = (struct wire_head){WIRE_MAGIC, WIRE_VERSION, WIRE_READY, 0};
     spawner->keep = KEEP_INIT;
     spawner->reaper = REAPER_INIT;
+    spawner->forgotten = carried_forgotten;
     spawner->mover = (struct movers){.fd = -1, .on_answer = {.fd = -1}};
     spawner->host = HOST_INIT;
     runner.dir_fd = runner.lock_fd = -1;

@@ -137,6 +137,8 @@ static void forget(struct sandbox *s)
 {
     struct spawner *spawner = s->spawner;
 
+    if (spawner->forgotten)
+        spawner->forgotten(s);
     ids_release(&spawner->host.ids, &s->ids);
     sandbox_list_remove(s);
     mem_free(s);

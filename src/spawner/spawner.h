@@ -246,6 +246,7 @@ struct spawner {
     struct wire_ready facts;
     uint64_t highest_run; /* The highest number ever seen. */
     struct loop_timer on_refill, on_remove;
+    void (*forgotten)(struct sandbox *s); /* Called when nothing of it is left, its cgroups neither; or NULL. */
     struct sandbox *lists[SANDBOX_STATE_MAX];
     struct sandbox *runs[RUN_BUCKETS];
     unsigned n_sandboxes;
