@@ -150,7 +150,7 @@ class Boxes:
         self.assertEqual(len(self.ours()), 1)
         self.assertIn("cancelled", self.end())
         self.assertEqual(self.ours(), [])
-        self.assertFalse((self.runner.dir / "run/runner-docker" / box).exists())
+        wait_until("its directory is gone", lambda: not (self.runner.dir / "run/runner-docker" / box).exists())
         wait_until("its cgroups are gone",
                    lambda: not any(f"brig-{box}" in below for _, below, _ in os.walk("/sys/fs/cgroup")))
 
