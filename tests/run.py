@@ -28,6 +28,7 @@ since an unprivileged user may not be able to read the clone:
   BRIG_TEST_BUILD    brig with test knobs               BRIG_BUILD_DIR     the build directory
   BRIG_LIBEXEC_DIR   its helpers: the copy is not where its prefix says, so this must reach every brig
   BRIG_TEST_SPARES   what one service leaves for the next (tests/e2e/spares.py)
+  BRIG_TEST_RUNSC    a runsc of today, where tools/runsc.sh has made one
 
 The last line is `N passed, N failed, N skipped`; the one before it is `N not run` if not everything was.  The status is
 0 only if nothing failed, something passed and everything was run.
@@ -432,6 +433,8 @@ def install(build, into):
                 target = tests / path.relative_to(build / "tests")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, target)
+    if (runsc := build / "providers/runsc").exists():  # tools/runsc.sh; a runtime cannot be executed from below /tmp
+        shutil.copy2(runsc, tests / "runsc")
     for path in [pathlib.Path(into), *pathlib.Path(into).rglob("*")]:
         if not path.is_symlink():
             path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))
@@ -445,6 +448,8 @@ def environment(build, prefix):
                 PYTHONDONTWRITEBYTECODE="1")
     # seconds before a wait is called a hang, on a busy machine, too; no test measures with it
     keep.update(BRIG_TEST_PATIENCE="120")
+    if prefix and (prefix / "tests/runsc").exists():
+        keep.update(BRIG_TEST_RUNSC=str(prefix / "tests/runsc"))
     keep.update({k: v for k, v in os.environ.items() if k.startswith("BRIG_TEST_")})
     if prefix:
         knobs = prefix / "tests/brig-test"

@@ -36,7 +36,7 @@ static void a_terminal_has_size_input_and_end(void **state)
     rig_open(&rig, 0);
     start_tty(
         &rig, 1,
-        "tty; stty size; echo err >&2; trap 'echo now $(stty size)' WINCH; read line; echo got:$line; cat; echo end",
+        "trap 'echo now $(stty size)' WINCH; tty; stty size; echo err >&2; read line; echo got:$line; cat; echo end",
         &out);
     rig_wait_for(&rig, has(&out, "33 77\r\nerr\r\n"));
     assert_true(has(&out, "/dev/pts/"));
