@@ -166,7 +166,8 @@ class Carried:
             with open(f"{frozen[0]}/cgroup.events", encoding="ascii") as f:
                 self.assertIn("frozen 1", f.read())
         self.assertEqual(self.d.ask("POST", f"/v1/sandboxes/{box}/resume").status, 200)
-        self.assertEqual(self.d.sh(box, "echo thawed")["stdout"], "thawed\n")
+        done = self.d.sh(box, "echo thawed")
+        self.assertEqual(done["stdout"], "thawed\n", done)
         self.assertEqual(self.init_of(box), pid)
         stats = self.d.ask("GET", f"/v1/sandboxes/{box}/metrics").json
         self.assertGreater(stats["memory_bytes"], 0)
